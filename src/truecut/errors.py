@@ -1,0 +1,72 @@
+"""Every error a user can meet: a code, what happened to which object, and what to do next.
+
+Messages carry names, positions and counts, never a row's values and never a secret.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+
+class ExitCode(IntEnum):
+    """What a command's exit status means; fixed in the interface."""
+
+    OK = 0
+    FAILED = 1
+    WRONG_INPUT = 2
+    UNFIT_ENVIRONMENT = 3
+    VERIFICATION_FAILED = 4
+    VERIFICATION_UNKNOWN = 5
+
+
+class Retry(Enum):
+    """Whether trying again can help."""
+
+    RETRYABLE = "retryable"  # by itself, with backoff
+    NOT_RETRYABLE = "not_retryable"  # somebody must act; other sinks and tables go on
+    FATAL = "fatal"  # this runner must stop using the sink (fenced), or stop altogether
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An error as data: what a receipt, the control store and `status` carry."""
+
+    code: str
+    message: str
+    fix: str
+    retry: Retry = Retry.NOT_RETRYABLE
+
+
+class TruecutError(Exception):
+    """Raised where a fault cannot be returned as data."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        fix: str,
+        retry: Retry = Retry.NOT_RETRYABLE,
+        exit_code: ExitCode = ExitCode.FAILED,
+    ) -> None:
+        super().__init__(message)
+        self.fault = Fault(code, message, fix, retry)
+        self.exit_code = exit_code
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Crosses process borders (executors): rebuild from the parts.
+        return _rebuild, (self.fault, self.exit_code)
+
+    def __str__(self) -> str:
+        return f"{self.fault.code} {self.fault.message}\n  fix: {self.fault.fix}"
+
+
+def _rebuild(fault: Fault, exit_code: ExitCode) -> TruecutError:
+    return TruecutError(fault.code, fault.message, fix=fault.fix, retry=fault.retry, exit_code=exit_code)
+
+
+def require(condition: bool, law: str) -> None:
+    """An invariant that must hold even under `python -O`."""
+    if not condition:
+        raise AssertionError(law)

@@ -1,0 +1,1 @@
+"""Carries out what the pure core decides: leases, waves, retries, traces."""

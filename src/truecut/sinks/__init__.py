@@ -1,0 +1,1 @@
+"""Where changes go: one module for each kind of sink, and their contract."""

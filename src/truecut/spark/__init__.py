@@ -1,0 +1,1 @@
+"""What runs on Apache Spark: the session and the wave."""
