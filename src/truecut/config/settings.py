@@ -1,0 +1,105 @@
+"""The pipeline as the rest of the program sees it: resolved, checked, frozen.
+
+Owns the names and types of settings after loading: every default is filled in, every path is absolute,
+every `${…}` and placeholder is expanded, `for_each` lines have become sinks. Picklable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from truecut.config.secret import Secret
+from truecut.lake import LakeAddress
+from truecut.model.table import Mode, TableName
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSettings:
+    """Where changes come from."""
+
+    type: Literal["ducklake"]
+    address: LakeAddress
+
+
+@dataclass(frozen=True, slots=True)
+class TableSettings:
+    """One table of the pipeline."""
+
+    name: TableName
+    key: tuple[str, ...]
+    route_by: str | None
+    broadcast: bool
+    unrouted: Literal["count", "stop"]
+    on_gap: Literal["backfill", "stop"]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkSettings:
+    """One destination; a `for_each` sink is one of these for each line of its file."""
+
+    name: str
+    type: Literal["ducklake"]
+    address: LakeAddress
+    route: str | None  # None: all rows
+    existing: Literal["refuse", "replace"]
+    modes: Mapping[str, Mode]  # table name text → mode: the tables this sink carries
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSettings:
+    """Bounds of one wave, and how often to look for changes."""
+
+    rows_max: int
+    bytes_max: int
+    interval_ms: int
+    deadline_ms: int  # how long one sink may take in a wave
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """How to start Spark."""
+
+    master: str | None  # None: chosen from the machine
+    conf: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Everything the pipeline file says."""
+
+    name: str
+    path: Path
+    source: SourceSettings
+    tables: tuple[TableSettings, ...]
+    sinks: tuple[SinkSettings, ...]
+    batch: BatchSettings
+    lease_ms: int
+    control: Secret
+    state: Path
+    spark: SparkSettings
+
+
+def fingerprint(pipeline: Pipeline, sink: SinkSettings) -> str:
+    """A hash of what shapes this sink's data: its tables with their keys, routes and modes.
+
+    Where the data lives, batches and leases do not count: changing them changes no row. Nor does
+    the order in which the file names things.
+    """
+    tables = sorted(
+        [
+            str(table.name),
+            list(table.key),
+            # Without a route at the sink, or for a broadcast table, every row arrives.
+            None if sink.route is None or table.broadcast else [table.route_by, sink.route],
+            sink.modes[str(table.name)],
+        ]
+        for table in pipeline.tables
+        if str(table.name) in sink.modes
+    )
+    text = json.dumps(tables, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
