@@ -61,13 +61,14 @@ class Receipt:
 
     applied/already: `cursor` is the sink's durable cursor now (tables that had to stop are holds in it).
     late:            no answer before the deadline; the commit may still happen.
+    aborted:         the window could not be read; the sink was not touched.
     failed:          `fault` says why and whether to retry; `fenced_by` is set when a newer token owns
                      the sink.
     """
 
     sink: str
     epoch: int
-    outcome: Literal["applied", "already", "late", "failed"]
+    outcome: Literal["applied", "already", "late", "failed", "aborted"]
     cursor: Cursor | None = None
     counts: Mapping[str, Counts] = field(default_factory=dict)
     sink_version: str = ""

@@ -1,0 +1,70 @@
+"""Routing: which sinks get which rows. NULL matches no route."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+@dataclass(frozen=True, slots=True)
+class TableRoute:
+    """How one table's rows find their sinks. Sinks are indexes into the wave's orders.
+
+    `everywhere` get all rows; `by_value` maps the text of the route column to the sinks that want it.
+    """
+
+    column: str | None
+    everywhere: tuple[int, ...]
+    by_value: Mapping[str, tuple[int, ...]]
+    stop_unrouted: bool = False
+
+    @property
+    def sinks(self) -> tuple[int, ...]:
+        """Every sink that carries this table."""
+        return tuple(sorted({*self.everywhere, *(s for sinks in self.by_value.values() for s in sinks)}))
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """Rows for each sink, and how many rows no sink wanted."""
+
+    shares: Iterator[tuple[int, pa.Table]]
+    unrouted: int
+
+
+def route(rows: pa.Table, how: TableRoute) -> Routed:
+    """Split rows by sink. Order within a share is the order of the rows."""
+    everywhere = [(sink, rows) for sink in how.everywhere]
+    if how.column is None:
+        return Routed(iter(everywhere), 0 if everywhere else rows.num_rows)
+    encoded = pc.dictionary_encode(_as_text(rows, how.column)).combine_chunks()
+    values = encoded.dictionary.to_pylist()
+    codes = encoded.indices.fill_null(len(values)).to_numpy()
+    wanted = [how.by_value.get(value, ()) for value in values] + [()]
+    counts = np.bincount(codes, minlength=len(values) + 1)
+    unrouted = sum(int(count) for count, sinks in zip(counts, wanted, strict=True) if not sinks)
+    order = pa.array(np.argsort(codes, kind="stable"))
+    starts = np.concatenate(([0], np.cumsum(counts)))
+
+    def shares() -> Iterator[tuple[int, pa.Table]]:
+        yield from everywhere
+        for code, sinks in enumerate(wanted):
+            if sinks and counts[code]:
+                share = rows.take(order.slice(int(starts[code]), int(counts[code])))
+                yield from ((sink, share) for sink in sinks)
+
+    return Routed(shares(), 0 if everywhere else unrouted)
+
+
+def _as_text(rows: pa.Table, column: str) -> pa.ChunkedArray:
+    values = rows.column(column)
+    if pa.types.is_string(values.type):
+        return values
+    # DuckDB's spelling of a value is the one the pipeline file means.
+    single = pa.table({"v": values})
+    return duckdb.from_arrow(single).project("CAST(v AS VARCHAR) AS v").to_arrow_table().column("v")

@@ -1,0 +1,113 @@
+"""The Spark session: quiet, small, tuned for many short jobs of few large packets.
+
+Options of the pipeline file (`spark.conf`) win over everything here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from truecut.errors import ExitCode, TruecutError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_MIN = 17
+
+
+def default_master() -> str:
+    """More slots than cores: a sink that waits for its storage must not starve the others."""
+    return f"local[{max(8, 4 * (os.cpu_count() or 2))}]"
+
+
+def slots(spark: SparkSession) -> int:
+    """How many tasks may run at once."""
+    return max(1, spark.sparkContext.defaultParallelism)
+
+
+def open_session(*, app: str, master: str | None, conf: Mapping[str, str], scratch: Path) -> SparkSession:
+    """Start (or join) Spark. `scratch` receives the warehouse folder that Spark insists on."""
+    check_java()
+    # Executors must run this very interpreter, or they pick whatever `python3` is first on the path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    with as_file(files("truecut.spark") / "log4j2.properties") as log4j2:
+        settings = {
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.memory": "1g",
+            # Short jobs: start-up matters more than the last per cent of peak speed. Deep regular
+            # expressions inside Spark overflow the default stack when a job is stopped.
+            "spark.driver.extraJavaOptions": (
+                "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss16m -Djava.net.preferIPv4Stack=true "
+                f"-Dlog4j2.configurationFile={log4j2.as_uri()}"
+            ),
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.warehouse.dir": str(scratch / "spark-warehouse"),
+            "spark.scheduler.mode": "FAIR",
+            "spark.python.worker.reuse": "true",
+            # A row is a packet of megabytes: hand them to Python one by one.
+            "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
+            "spark.task.maxFailures": "4",
+            "spark.speculation": "false",
+        }
+        settings.update(conf)
+        builder = SparkSession.builder.appName(f"truecut-{app}").master(master or default_master())
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+        with _stderr_to(scratch / "spark.log"):
+            spark = builder.getOrCreate()
+    return spark
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """The JVM inherits our stderr and greets on it; let it talk to a file instead."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.dup2(log, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(log)
+
+
+def check_java() -> None:
+    """Spark needs Java; say so in one sentence instead of a stack trace."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        raise TruecutError(
+            "TC5002",
+            "Java was not found",
+            fix="Install Java 17 or newer (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME.",
+            exit_code=ExitCode.UNFIT_ENVIRONMENT,
+        )
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = answer.split('"')[1] if '"' in answer else ""
+    major = version.split(".")[0]
+    if not major.isdigit() or int(major) < JAVA_MIN:
+        raise TruecutError(
+            "TC5003",
+            f"Java {version or 'of an unknown version'} is too old",
+            fix=f"Install Java {JAVA_MIN} or newer, or set JAVA_HOME to it.",
+            exit_code=ExitCode.UNFIT_ENVIRONMENT,
+        )
