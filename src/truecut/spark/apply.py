@@ -76,7 +76,7 @@ class _Work:
         threading.Thread(target=body, name=f"apply-{self._sink}", daemon=True).start()
 
     def _packets(self) -> Iterator[Packet]:
-        for item in iter(self._inbox.get, None):
+        while (item := self._inbox.get()) is not None:
             if isinstance(item, Exception):
                 raise item
             yield item

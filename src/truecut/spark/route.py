@@ -15,12 +15,14 @@ import pyarrow.compute as pc
 class TableRoute:
     """How one table's rows find their sinks. Sinks are indexes into the wave's orders.
 
-    `everywhere` get all rows; `by_value` maps the text of the route column to the sinks that want it.
+    `everywhere` get all rows; `by_value` maps the text of the route column to the sinks that want it:
+    every route of the pipeline, with no sinks where those that want it are not in this wave.
     """
 
     column: str | None
     everywhere: tuple[int, ...]
     by_value: Mapping[str, tuple[int, ...]]
+    all_wanted: bool = False  # some sink of the pipeline takes every row
     stop_unrouted: bool = False
 
     @property
@@ -41,13 +43,13 @@ def route(rows: pa.Table, how: TableRoute) -> Routed:
     """Split rows by sink. Order within a share is the order of the rows."""
     everywhere = [(sink, rows) for sink in how.everywhere]
     if how.column is None:
-        return Routed(iter(everywhere), 0 if everywhere else rows.num_rows)
+        return Routed(iter(everywhere), 0 if how.all_wanted else rows.num_rows)
     encoded = pc.dictionary_encode(_as_text(rows, how.column)).combine_chunks()
     values = encoded.dictionary.to_pylist()
     codes = encoded.indices.fill_null(len(values)).to_numpy()
-    wanted = [how.by_value.get(value, ()) for value in values] + [()]
+    wanted = [how.by_value.get(value) for value in values] + [None]
     counts = np.bincount(codes, minlength=len(values) + 1)
-    unrouted = sum(int(count) for count, sinks in zip(counts, wanted, strict=True) if not sinks)
+    unrouted = sum(int(count) for count, sinks in zip(counts, wanted, strict=True) if sinks is None)
     order = pa.array(np.argsort(codes, kind="stable"))
     starts = np.concatenate(([0], np.cumsum(counts)))
 
@@ -58,7 +60,7 @@ def route(rows: pa.Table, how: TableRoute) -> Routed:
                 share = rows.take(order.slice(int(starts[code]), int(counts[code])))
                 yield from ((sink, share) for sink in sinks)
 
-    return Routed(shares(), 0 if everywhere else unrouted)
+    return Routed(shares(), 0 if how.all_wanted else unrouted)
 
 
 def _as_text(rows: pa.Table, column: str) -> pa.ChunkedArray:

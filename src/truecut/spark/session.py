@@ -98,7 +98,7 @@ def check_java() -> None:
         raise TruecutError(
             "TC5002",
             "Java was not found",
-            fix="Install Java 17 or newer (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME.",
+            fix="Install Java 17 or newer (Debian: openjdk-17-jre-headless), or set JAVA_HOME.",
             exit_code=ExitCode.UNFIT_ENVIRONMENT,
         )
     answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
