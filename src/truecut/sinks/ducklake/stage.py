@@ -1,0 +1,94 @@
+"""An order's packets, on this side of the lake: in memory while they are few, on local disk when not.
+
+Everything is staged, resolved and checked for itself before the lake's transaction begins. So the
+transaction is short whatever the source does, and it can be redone from the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import duckdb
+import pyarrow as pa
+
+from truecut.errors import require
+from truecut.model.order import Order, TableOrder
+from truecut.sinks.contract import Packet
+from truecut.sinks.ducklake.resolve import Net, resolve, seed_faults
+
+MEMORY_BYTES_MAX = 64 << 20  # of one table's rows; more go to a temporary table, which spills
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """The rows of an order, as relations of one connection, by table; and the tables that must stop."""
+
+    relations: Mapping[str, str]
+    nets: Mapping[str, Net]  # for the changes of a mirror
+    stops: Mapping[str, tuple[str, str]]  # code and message
+
+
+def stage(connection: duckdb.DuckDBPyConnection, order: Order, packets: Iterator[Packet]) -> Staged:
+    """Take in all packets. What follows a fault of the same table is dropped."""
+    stops: dict[str, tuple[str, str]] = {}
+    buffers: dict[str, _Buffer] = {}
+    for packet in packets:
+        require(packet.table in order.tables, "packets belong to tables of their order")
+        if packet.fault is not None:
+            stops[packet.table] = (packet.fault.code, packet.fault.message)
+        elif packet.rows is not None and packet.rows.num_rows and packet.table not in stops:
+            if packet.table not in buffers:
+                buffers[packet.table] = _Buffer(connection, f"staged_{len(buffers)}")
+            buffers[packet.table].add(packet.rows)
+    relations = {table: buffer.relation() for table, buffer in buffers.items() if table not in stops}
+    nets = {}
+    for table, rows in relations.items():
+        net, stop = _examine(connection, table, order.tables[table], rows)
+        if net is not None:
+            nets[table] = net
+        if stop is not None:
+            stops[table] = stop
+    return Staged(relations, nets, stops)
+
+
+def _examine(
+    connection: duckdb.DuckDBPyConnection, table: str, wanted: TableOrder, rows: str
+) -> tuple[Net | None, tuple[str, str] | None]:
+    if wanted.mode == "append":  # keeps every change as it comes
+        return None, None
+    if wanted.kind == "replace":
+        return None, seed_faults(connection, table, rows, key=wanted.key)
+    return resolve(connection, table, rows, key=wanted.key)
+
+
+@dataclass(slots=True)
+class _Buffer:
+    connection: duckdb.DuckDBPyConnection
+    name: str
+    held: list[pa.Table] = field(default_factory=list)
+    bytes: int = 0
+    spilled: bool = False
+
+    def add(self, rows: pa.Table) -> None:
+        self.held.append(rows)
+        self.bytes += rows.nbytes
+        if self.bytes > MEMORY_BYTES_MAX:
+            self._spill()
+
+    def relation(self) -> str:
+        """The name to select from, once everything has come."""
+        if self.spilled:
+            self._spill()
+        else:
+            self.connection.register(self.name, pa.concat_tables(self.held))
+        return self.name
+
+    def _spill(self) -> None:
+        if not self.held:
+            return
+        self.connection.register("arriving", pa.concat_tables(self.held))
+        into = f"INSERT INTO temp.{self.name}" if self.spilled else f"CREATE TEMP TABLE {self.name} AS"
+        self.connection.execute(f"{into} SELECT * FROM arriving")
+        self.connection.unregister("arriving")
+        self.held, self.bytes, self.spilled = [], 0, True
