@@ -22,6 +22,9 @@ NAMES = frozenset(
         "before_sink_commit",
         "after_sink_commit",
         "after_takeover",
+        "after_claim",
+        "before_wave",
+        "after_wave",
     }
 )
 
