@@ -1,0 +1,277 @@
+"""What travels to executors: pieces of a window or of a seed, read there through plain DuckDB.
+
+Promises: a piece gives the same rows every time; rows are kept in temporary tables (which spill to disk)
+and the lake is let go before the first batch leaves. A FeedTask checks *after* reading that the feed was
+to be believed while it read, and reads the difference of versions otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import duckdb
+import pyarrow as pa
+
+from truecut.errors import Retry, TruecutError
+from truecut.lake import LakeAddress, identifier, literal
+from truecut.model.change import COMMITTED_AT, CONTROL_FIELDS, CONTROL_NAMES, OP, PLACE, READ, SEQ
+from truecut.model.table import TableName
+from truecut.sources.ducklake import catalog, history, normal
+from truecut.sources.ducklake.attach import Lake, attached, connection
+from truecut.sources.ducklake.schema import Shape, Version
+
+BATCH_ROWS = 65_536
+NULL_KEY = "TC2007"
+DUPLICATE_KEY = "TC2008"
+FILES_CHANGED = "TC2009"
+
+
+@dataclass(frozen=True, slots=True)
+class DifferenceTask:
+    """Differences of consecutive versions; this task has the keys of one of `buckets` buckets."""
+
+    address: LakeAddress
+    shape: Shape
+    versions: tuple[Version, ...]
+    bucket: int = 0
+    buckets: int = 1
+
+    @property
+    def table(self) -> TableName:
+        return self.shape.table.name
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        with connection() as own:
+            for old, new in pairwise(self.versions):
+                with attached(self.address, own) as lake:
+                    keep_difference(lake, self, old, new)
+                yield from batches(
+                    own, normal.changes_sql(self.shape, bucket=self.bucket, buckets=self.buckets)
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class FeedTask:
+    """The change feed of `(after, upto]`, or the differences of `versions` where it cannot be believed."""
+
+    address: LakeAddress
+    shape: Shape
+    table_id: int
+    versions: tuple[Version, ...]  # the first is `after`, the last is `upto`
+
+    @property
+    def table(self) -> TableName:
+        return self.shape.table.name
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        with connection() as own:
+            with attached(self.address, own) as lake:
+                exact = keep_feed(lake, self)
+            if exact:
+                yield from batches(own, normal.changes_sql(self.shape))
+                return
+        yield from DifferenceTask(self.address, self.shape, self.versions).read()
+
+
+@dataclass(frozen=True, slots=True)
+class SeedTask:
+    """READ rows of some of the files that hold the table at one version.
+
+    `files` are all of them, so that a change under way is noticed; `mine` are this task's. The task with
+    `inlined` has what is in no file.
+    """
+
+    address: LakeAddress
+    shape: Shape
+    version: Version
+    files: tuple[str, ...]
+    mine: tuple[str, ...]
+    inlined: bool
+    bucket: int
+    buckets: int
+
+    @property
+    def table(self) -> TableName:
+        return self.shape.table.name
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        with connection() as own, attached(self.address, own) as lake:
+            self._require_files(lake)
+            for batch in batches(own, seed_sql(lake, self)):
+                refuse_null_keys(self.shape, self.version.snapshot, batch)
+                yield batch
+            self._require_files(lake)
+
+    def _require_files(self, lake: Lake) -> None:
+        # A file per task is exact only while all tasks see the same files.
+        now = tuple(path for path, _ in catalog.data_files(lake, self.table, at=self.version.snapshot))
+        if now != self.files:
+            raise TruecutError(
+                FILES_CHANGED,
+                f"{self.table}: the source was compacted while it was being read",
+                fix="None needed: the seed starts again.",
+                retry=Retry.RETRYABLE,
+            )
+
+
+def first_wanted(after: int) -> int:
+    """The feed's bounds are inclusive at both ends; ours are `(after, upto]`."""
+    return after + 1
+
+
+def before_sql(lake: Lake, table: TableName, expressions: tuple[str, ...], *, first: int, last: int) -> str:
+    """Rows as they were before each snapshot that deleted or replaced them."""
+    return _feed_sql("ducklake_table_deletions", lake, table, expressions, first, last)
+
+
+def after_sql(lake: Lake, table: TableName, expressions: tuple[str, ...], *, first: int, last: int) -> str:
+    """Rows as each snapshot left them."""
+    return _feed_sql("ducklake_table_insertions", lake, table, expressions, first, last)
+
+
+def keep_feed(lake: Lake, task: FeedTask) -> bool:
+    """Make `net` and `times` from the feed; False when it cannot be believed."""
+    shape, after, upto = task.shape, task.versions[0].snapshot, task.versions[-1]
+    bounds = {"first": first_wanted(after), "last": upto.snapshot}
+    before = before_sql(lake, task.table, upto.expressions, **bounds)
+    put = after_sql(lake, task.table, upto.expressions, **bounds)
+    # One statement, so one view of the catalog. Unfiltered and unsorted: the feed cannot do either.
+    lake.connection.execute(
+        f"CREATE OR REPLACE TEMP TABLE images AS SELECT false AS is_new, * FROM ({before})"
+        f" UNION ALL SELECT true, * FROM ({put})"
+    )
+    since = catalog.snapshots(lake, after=after)
+    if not history.feed_is_exact(since, table_id=task.table_id, after=after):
+        return False
+    keep_times(lake, first=after, last=upto.snapshot)
+    refuse_null_key(lake, shape, "images", upto.snapshot)
+    if _several(lake.connection, shape, "images", per="is_new, place"):
+        return False  # several images of one key: only the versions themselves can tell
+    normal.keep_net(
+        lake.connection,
+        shape,
+        before="SELECT * FROM images WHERE NOT is_new",
+        after="SELECT * FROM images WHERE is_new",
+    )
+    lake.connection.execute("DROP TABLE images")
+    return True
+
+
+def keep_difference(lake: Lake, task: DifferenceTask, old: Version, new: Version) -> None:
+    """Make `net` and `times` from two versions of the table; all at the place of the new one."""
+    before = version_sql(lake, task, old, place=new.snapshot)
+    after = version_sql(lake, task, new, place=new.snapshot)
+    refuse_null_key(lake, task.shape, f"({after})", new.snapshot)
+    if _several(lake.connection, task.shape, f"({after})", per="place"):
+        raise _duplicate(task.shape, new.snapshot)
+    keep_times(lake, first=new.snapshot, last=new.snapshot)
+    normal.keep_net(lake.connection, task.shape, before=before, after=after)
+
+
+def version_sql(lake: Lake, task: DifferenceTask, version: Version, *, place: int) -> str:
+    """The rows of one version that are in the task's bucket, all at one place."""
+    names = normal.aliases("x", task.shape)
+    columns = ", ".join(f"{e} AS {name}" for e, name in zip(version.expressions, names, strict=True))
+    sql = f"SELECT {place} AS place, {columns} FROM {_at(lake, task.table, version.snapshot)}"
+    if task.buckets > 1:
+        key = ", ".join(f"x{n}" for n in normal.key_places(task.shape))
+        sql = f"SELECT * FROM ({sql}) WHERE hash({key}) % {task.buckets} = {task.bucket}"
+    return sql
+
+
+def seed_sql(lake: Lake, task: SeedTask) -> str:
+    """READ rows, streamed."""
+    names = task.shape.schema.names
+    columns = ", ".join(
+        f"{e} AS {identifier(name)}" for e, name in zip(task.version.expressions, names, strict=True)
+    )
+    return f"""
+        SELECT {READ}::UTINYINT AS {OP}, {task.version.snapshot}::UBIGINT AS {PLACE},
+               ((row_number() OVER () - 1) * {task.buckets} + {task.bucket})::BIGINT AS {SEQ},
+               (SELECT snapshot_time::TIMESTAMPTZ FROM {lake.metadata}.ducklake_snapshot
+                WHERE snapshot_id = {task.version.snapshot}) AS {COMMITTED_AT}, {columns}
+        FROM {_at(lake, task.table, task.version.snapshot)} WHERE {_mine(task)}"""
+
+
+def keep_times(lake: Lake, *, first: int, last: int) -> None:
+    """Make `times`: when each place was committed."""
+    lake.connection.execute(
+        f"""CREATE OR REPLACE TEMP TABLE times AS
+            SELECT snapshot_id AS place, snapshot_time::TIMESTAMPTZ AS committed_at
+            FROM {lake.metadata}.ducklake_snapshot WHERE snapshot_id BETWEEN {first} AND {last}"""
+    )
+
+
+def refuse_null_key(lake: Lake, shape: Shape, rows: str, snapshot: int) -> None:
+    """A row without a key can be told from no other."""
+    condition = " OR ".join(f"x{place} IS NULL" for place in normal.key_places(shape))
+    if lake.connection.execute(f"SELECT 1 FROM {rows} WHERE {condition} LIMIT 1").fetchone():
+        raise _null_key(shape, snapshot)
+
+
+def refuse_null_keys(shape: Shape, snapshot: int, batch: pa.RecordBatch) -> None:
+    """The same for a streamed batch."""
+    if any(batch.column(name).null_count for name in shape.table.key):
+        raise _null_key(shape, snapshot)
+
+
+def batches(own: duckdb.DuckDBPyConnection, sql: str) -> Iterator[pa.RecordBatch]:
+    """The result in batches, with the control columns exactly as `model.change` declares them."""
+    reader = own.execute(sql).to_arrow_reader(BATCH_ROWS)
+    data = [field for field in reader.schema if field.name not in CONTROL_NAMES]
+    schema = pa.schema([*CONTROL_FIELDS, *data])
+    for batch in reader:
+        if batch.num_rows:
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+def _feed_sql(
+    function: str, lake: Lake, table: TableName, expressions: tuple[str, ...], first: int, last: int
+) -> str:
+    columns = ", ".join(f"{expression} AS x{n}" for n, expression in enumerate(expressions))
+    names = ", ".join(literal(part) for part in (lake.alias, table.schema, table.table))
+    return f"SELECT snapshot_id AS place, {columns} FROM {function}({names}, {first}, {last})"
+
+
+def _at(lake: Lake, table: TableName, snapshot: int) -> str:
+    parts = ".".join(identifier(part) for part in (lake.alias, table.schema, table.table))
+    return f"{parts} AT (VERSION => {snapshot})"
+
+
+def _mine(task: SeedTask) -> str:
+    if task.buckets == 1:
+        return "true"
+    conditions = []
+    if task.mine:
+        conditions.append(f"filename IN ({', '.join(literal(path) for path in task.mine)})")
+    if task.inlined:
+        conditions.append("filename LIKE 'ducklake_inlined_data%'")
+    return " OR ".join(conditions) or "false"
+
+
+def _several(own: duckdb.DuckDBPyConnection, shape: Shape, rows: str, *, per: str) -> bool:
+    key = ", ".join(f"x{place}" for place in normal.key_places(shape))
+    sql = f"SELECT 1 FROM {rows} GROUP BY {per}, {key} HAVING count(*) > 1 LIMIT 1"
+    return own.execute(sql).fetchone() is not None
+
+
+def _key(shape: Shape) -> str:
+    return ", ".join(shape.table.key)
+
+
+def _null_key(shape: Shape, snapshot: int) -> TruecutError:
+    return TruecutError(
+        NULL_KEY,
+        f"{shape.table.name}: a row has NULL in its key ({_key(shape)}) at snapshot {snapshot}",
+        fix="Give the row a key or delete it at the source, then resume the table.",
+    )
+
+
+def _duplicate(shape: Shape, snapshot: int) -> TruecutError:
+    return TruecutError(
+        DUPLICATE_KEY,
+        f"{shape.table.name}: two rows have the same key ({_key(shape)}) at snapshot {snapshot}",
+        fix="Remove the duplicate at the source, or choose a key that is unique, then resume the table.",
+    )
