@@ -28,5 +28,11 @@ fi
 
 echo "setting up $venv (once)"
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+# uv first, by its own line of the lock: it installs the rest several times faster than pip.
+uv_lock=$(mktemp)
+trap 'rm -f "$uv_lock"' EXIT
+sed -n '/^uv==/,/[^\\]$/p' requirements.lock >"$uv_lock"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$uv_lock"
+uv() { VIRTUAL_ENV=$(cd "$venv" && pwd) "$venv/bin/uv" --quiet "$@"; }
+uv pip install --require-hashes -r requirements.lock
+uv pip install --no-deps --no-build-isolation --editable .
