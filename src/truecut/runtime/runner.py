@@ -76,7 +76,7 @@ class Runner:
         *,
         name: str,
         spark: SparkSession,
-        source: Source,
+        open_source: Callable[[int], Source],
         control: ControlStore,
         trace: Trace,
         until: Until,
@@ -85,7 +85,9 @@ class Runner:
         self._pipeline = pipeline
         self._name = name
         self._spark = spark
-        self._source = source
+        self._open_source = open_source
+        self._generation = 1
+        self._source = open_source(self._generation)
         self._control = control
         self._trace = trace
         self._until = until
@@ -178,6 +180,8 @@ class Runner:
     def _observed(self, seen: Observation) -> None:
         self._observing = False
         self._source_fault = None
+        if self._renew_generation(seen.identity):
+            return
         head = seen.head if self._until.position is None else min(seen.head, self._until.position)
         if self._target is None:
             self._target = head
@@ -188,6 +192,17 @@ class Runner:
         )
         if (before.head, before.oldest) != (head, self._state.oldest):
             self._trace.emit("Observe", oldest=str(self._state.oldest), head=str(head))
+
+    def _renew_generation(self, identity: str, *, at_least: int = 1) -> bool:
+        """Another source has taken the old one's place, or the sinks know a later generation than we do:
+        positions must say so. True: what was seen has to be looked at again."""
+        generation = self._control.generation(identity, at_least=at_least)
+        if generation == self._generation:
+            return False
+        self._generation = generation
+        self._source = self._open_source(generation)
+        self._due.pop("observe", None)
+        return True
 
     def _observe_failed(self, fault: Fault) -> None:
         self._observing = False
@@ -267,6 +282,14 @@ class Runner:
 
     def _recovered(self, receipts: list[Receipt]) -> None:
         self._recovering = False
+        known = [
+            receipt.cursor.position.generation
+            for receipt in receipts
+            if receipt.cursor is not None
+            and receipt.cursor.position is not None
+            and receipt.cursor.source_identity == self._state.identity
+        ]
+        self._renew_generation(self._state.identity, at_least=max(known, default=1))
         self._state, effects = delivery.recovered(self._state, receipts, now_ms=self._now_ms())
         for receipt in receipts:
             if receipt.cursor is not None:

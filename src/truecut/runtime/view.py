@@ -43,7 +43,7 @@ class View:
         self._counted_upto: Position | None = None
         self._heads: list[tuple[Position, int]] = []
         self._rows: dict[str, int] = {}
-        self._rows_by_copy: dict[tuple[str, str], int] = {}
+        self._backfilled: dict[tuple[str, str], int] = {}
         self._reported: dict[str, SinkView] = {}
 
     def observed(self, seen: Observation) -> None:
@@ -67,8 +67,8 @@ class View:
             for table, counts in receipt.counts.items():
                 rows = counts.puts + counts.deletes
                 self._rows[receipt.sink] = self._rows.get(receipt.sink, 0) + rows
-                copy = (receipt.sink, table)
-                self._rows_by_copy[copy] = self._rows_by_copy.get(copy, 0) + rows
+                if wave.kind == "seed":
+                    self._backfilled[receipt.sink, table] = counts.puts
         if wave.kind == "changes" and wave.after is not None:
             self._count_unrouted(wave.after, upto, unrouted)
 
@@ -106,7 +106,7 @@ class View:
                     "error": None
                     if copy.hold is None
                     else {"code": copy.hold.code, "message": copy.hold.message},
-                    "rows": self._rows_by_copy.get((name, table), 0),
+                    "rows_backfilled": self._backfilled.get((name, table), 0),
                 }
                 for table, copy in sink.copies.items()
             },

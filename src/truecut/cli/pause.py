@@ -1,0 +1,70 @@
+"""`truecut pause` and `truecut resume`: hold delivery back, and let it go on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from truecut.cli.parameters import pipeline_argument
+from truecut.errors import ExitCode, TruecutError
+
+_sink = click.option("--sink", metavar="S", help="Only this sink.")
+_table = click.option("--table", metavar="T", help="Only this table, at every sink.")
+
+
+@click.command("pause")
+@pipeline_argument
+@_sink
+@_table
+def command(file: Path, sink: str | None, table: str | None) -> None:
+    """Pause delivery of FILE: a running pipeline notices within a second, a later run obeys, too."""
+    from truecut.runtime.pauses import pause
+
+    state = _checked(file, sink, table)
+    pause(state, sink=sink, table=table)
+    click.echo(f"paused {_what(sink, table)}")
+
+
+@click.command("resume")
+@pipeline_argument
+@_sink
+@_table
+def resume_command(file: Path, sink: str | None, table: str | None) -> None:
+    """Take a pause back. With --table also let a stopped table go on: a mirror is read again whole."""
+    from truecut.runtime.pauses import resume
+
+    state = _checked(file, sink, table)
+    was_paused = resume(state, sink=sink, table=table)
+    known = was_paused or table is not None
+    click.echo(f"resumed {_what(sink, table)}" if known else f"{_what(sink, table)} was not paused")
+
+
+def _checked(file: Path, sink: str | None, table: str | None) -> Path:
+    """The state folder, once we know that the sink or table exists."""
+    from truecut.config.load import load
+
+    if sink is not None and table is not None:
+        raise click.UsageError("--sink and --table exclude each other")
+    pipeline = load(file, environ=os.environ)
+    if sink is not None and sink not in {s.name for s in pipeline.sinks}:
+        raise _unknown("sink", sink)
+    if table is not None and table not in {str(t.name) for t in pipeline.tables}:
+        raise _unknown("table", table)
+    return pipeline.state
+
+
+def _unknown(kind: str, name: str) -> TruecutError:
+    return TruecutError(
+        "TC1090",
+        f"the pipeline has no {kind} {name!r}",
+        fix="Names are listed by `truecut status FILE`.",
+        exit_code=ExitCode.WRONG_INPUT,
+    )
+
+
+def _what(sink: str | None, table: str | None) -> str:
+    if sink is not None:
+        return f"sink {sink}"
+    return "everything" if table is None else f"table {table}"
