@@ -60,6 +60,7 @@ def open_session(*, app: str, master: str | None, conf: Mapping[str, str], scrat
             "spark.sql.warehouse.dir": str(scratch / "spark-warehouse"),
             "spark.scheduler.mode": "FAIR",
             "spark.python.worker.reuse": "true",
+            "spark.python.daemon.module": "truecut.spark.daemon",
             # A row is a packet of megabytes: hand them to Python one by one.
             "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
             "spark.task.maxFailures": "4",
