@@ -36,6 +36,7 @@ class CopyState:
     columns: tuple[Column, ...]
     retired_columns: tuple[str, ...] = ()
     hold: Hold | None = None
+    fingerprint: str = ""  # of the settings that shaped the data: key, route, mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,6 @@ class Cursor:
     token: int  # fencing token of the last owner
     source_identity: str = ""
     copies: Mapping[str, CopyState] = field(default_factory=dict)  # by table name
-    fingerprint: str = ""
     certificate: str = ""
 
     def to_json(self) -> str:
@@ -54,7 +54,6 @@ class Cursor:
         return json.dumps(
             {
                 "source_identity": self.source_identity,
-                "fingerprint": self.fingerprint,
                 "certificate": self.certificate,
                 "copies": {name: _copy_to_dict(copy) for name, copy in sorted(self.copies.items())},
             },
@@ -69,7 +68,6 @@ class Cursor:
             position=position,
             token=token,
             source_identity=data["source_identity"],
-            fingerprint=data["fingerprint"],
             certificate=data["certificate"],
             copies={name: _copy_from_dict(copy) for name, copy in data["copies"].items()},
         )
@@ -83,6 +81,7 @@ def _copy_to_dict(copy: CopyState) -> dict[str, Any]:
         "columns": [[c.id, c.name, c.type, c.initial] for c in copy.columns],
         "retired_columns": list(copy.retired_columns),
         "hold": None if hold is None else [str(hold.at), hold.code, hold.message],
+        "fingerprint": copy.fingerprint,
     }
 
 
@@ -94,4 +93,5 @@ def _copy_from_dict(data: dict[str, Any]) -> CopyState:
         columns=tuple(Column(*column) for column in data["columns"]),
         retired_columns=tuple(data["retired_columns"]),
         hold=None if hold is None else Hold(Position.parse(hold[0]), hold[1], hold[2]),
+        fingerprint=data["fingerprint"],
     )

@@ -27,6 +27,7 @@ class TableOrder:
     key: tuple[str, ...]
     schema: TableSchema | None  # the source's, at `upto`; None for hold
     hold: Hold | None = None
+    fingerprint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,6 @@ class Order:
     expected: Position | None
     upto: Position
     source_identity: str
-    fingerprint: str
     tables: Mapping[str, TableOrder]
 
 

@@ -104,7 +104,6 @@ class Planner:
             expected=known.expected,
             upto=window.upto,
             source_identity=self.source_identity,
-            fingerprint="",
             tables={**tables, **held},
         )
 

@@ -61,13 +61,14 @@ class Transaction:
         copies = dict(row.cursor.copies)
         counts: dict[str, Counts] = {}
         for table, wanted in order.tables.items():
-            copies[table], counts[table] = self._table(lake, table, wanted, row.cursor)
+            copy, counts[table] = self._table(lake, table, wanted, row.cursor)
+            # A held copy still has the shape of the settings that it was written with.
+            copies[table] = copy if copy.hold else replace(copy, fingerprint=wanted.fingerprint)
         failpoint("after_sink_data")
         cursor = replace(
             row.cursor,
             position=order.upto,
             source_identity=order.source_identity,
-            fingerprint=order.fingerprint,
             copies=copies,
         )
         write_cursor(lake, self.pipeline, cursor, previous=row)
