@@ -6,6 +6,7 @@ A connection is opened with the extensions from the installed wheels: nothing is
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -111,45 +112,100 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+@dataclass(frozen=True, slots=True)
+class _Symptom:
+    """Words of an error message (any of them), and what they mean."""
+
+    words: tuple[str, ...]
+    code: str
+    meaning: str
+    fix: str
+    retry: Retry = Retry.NOT_RETRYABLE
+
+
+# The first that fits counts. A lost race comes first: DuckLake quotes the catalog's own words after it.
+_SYMPTOMS = (
+    _Symptom(
+        ("exceeded the maximum retry count", "transaction conflict", "serialize access"),
+        "TC4006",
+        "somebody else committed at the same time",
+        "None needed; it is tried again.",
+        Retry.RETRYABLE,
+    ),
+    _Symptom(
+        ("could not set lock", "conflicting lock", "database is locked", "unique file handle conflict"),
+        "TC4001",
+        "the catalog is locked by another process",
+        "Close the other process, or keep the catalog in SQLite or PostgreSQL, which may be shared.",
+        Retry.RETRYABLE,
+    ),
+    _Symptom(
+        ("no space left", "enospc", "disk quota", "file too large", "disk is full"),
+        "TC4002",
+        "the disk is full",
+        "Free space; it goes on by itself.",
+        Retry.RETRYABLE,
+    ),
+    _Symptom(
+        ("permission denied", "read-only file system", "readonly database"),
+        "TC4003",
+        "no permission to write",
+        "Make the folder writable for this user.",
+    ),
+    _Symptom(
+        ("catalog version mismatch", "created with a newer", "newer version"),
+        "TC4004",
+        "the catalog has a format that this version does not know",
+        "Upgrade truecut (and its DuckLake extension) to one that reads this catalog.",
+    ),
+    _Symptom(
+        ("does not match existing data path",),
+        "TC4009",
+        "the catalog keeps its data elsewhere than `data_path` says",
+        "Give the catalog's own data path, or leave `data_path` out.",
+    ),
+    _Symptom(
+        ("explicitly disabled",),
+        "TC4014",
+        "the catalog does not exist",
+        "Check the path of the catalog.",
+    ),
+    _Symptom(
+        ("not a valid duckdb database", "file is not a database"),
+        "TC4008",
+        "the file is not a DuckLake catalog",
+        "Give the path of a catalog, or of a file that does not exist yet.",
+    ),
+    _Symptom(
+        ("not a directory", "no such file or directory", "unable to open database file", "file exists"),
+        "TC4007",
+        "a folder is missing or cannot be created",
+        "Check the paths of catalog and data, and that their parents are folders.",
+    ),
+    _Symptom(
+        ("connect", "translate host name", "timeout", 'execute query "rollback"', "server closed"),
+        "TC4005",
+        "no connection to the catalog",
+        "Check server, network and credentials.",
+        Retry.RETRYABLE,
+    ),
+    _Symptom(
+        ("conflict", "duplicate key", "unique constraint", "primary key"),
+        "TC4006",
+        "somebody else committed at the same time",
+        "None needed; it is tried again.",
+        Retry.RETRYABLE,
+    ),
+)
+_QUOTED = re.compile(r'"(?!rollback)[^"]*"')  # paths, statements, connection strings: not symptoms
+
+
 def fault_of(error: duckdb.Error | OSError, *, what: str) -> Fault:
     """Classify what DuckDB raised. Its text may hold row values or a password, so none of it is kept."""
-    text = str(error).lower()
-    if "could not set lock" in text or "conflicting lock" in text or "database is locked" in text:
-        return Fault(
-            "TC4001",
-            f"{what}: the catalog is locked by another process",
-            "Close the other process, or keep the catalog in SQLite or PostgreSQL, which may be shared.",
-            Retry.RETRYABLE,
-        )
-    if "no space left" in text or "enospc" in text or "disk quota" in text:
-        return Fault(
-            "TC4002", f"{what}: the disk is full", "Free space; it goes on by itself.", Retry.RETRYABLE
-        )
-    if "permission denied" in text or "read-only file system" in text:
-        return Fault("TC4003", f"{what}: no permission to write", "Make the folder writable for this user.")
-    if (
-        "ducklake" in text
-        and "version" in text
-        and ("newer" in text or "unsupported" in text or "mismatch" in text)
-    ):
-        return Fault(
-            "TC4004",
-            f"{what}: the catalog has a format that this version does not know",
-            "Upgrade truecut (and its DuckLake extension) to one that reads this catalog.",
-        )
-    if "connection" in text or "could not connect" in text or "timeout" in text:
-        return Fault(
-            "TC4005", f"{what}: no connection to the catalog", "Check server and network.", Retry.RETRYABLE
-        )
-    if (
-        "conflict" in text
-        or "primary key" in text
-        or "serialize access" in text
-        or "unique constraint" in text
-    ):
-        return Fault(
-            "TC4006", f"{what}: somebody else committed at the same time", "None needed.", Retry.RETRYABLE
-        )
+    text = _QUOTED.sub("", str(error).lower())
+    for symptom in _SYMPTOMS:
+        if any(word in text for word in symptom.words):
+            return Fault(symptom.code, f"{what}: {symptom.meaning}", symptom.fix, symptom.retry)
     return Fault(
         "TC4099",
         f"{what}: {type(error).__name__}",
