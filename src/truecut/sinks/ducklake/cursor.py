@@ -7,12 +7,13 @@ The construction, and why each part is needed:
 - a takeover UPDATEs all rows of the pipeline to its token. An update conflicts with a concurrent insert
   where two inserts would pass each other;
 - DuckLake's own retry is off: whoever loses a race redoes the whole transaction, reads included.
-Rows of other pipelines in the same lake are never touched.
+A row that is known from this very snapshot of the lake is not read again. Rows of other pipelines in the
+same lake are never touched.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import duckdb
 
@@ -30,6 +31,7 @@ ROWS_MAX = 64  # more are thinned out to the newest by the commit that finds the
 class CursorRow:
     """The newest row of a pipeline, and how many there are."""
 
+    pipeline: str
     cursor: Cursor
     number: int
     rows: int
@@ -37,6 +39,19 @@ class CursorRow:
 
 def read_cursor(lake: Lake, pipeline: str) -> CursorRow | None:
     """The newest row, as this transaction sees it; None when the pipeline has none."""
+    known = lake.attachment.known
+    unchanged = lake.attachment.known_snapshot == lake.snapshot  # nobody has committed since
+    if unchanged and isinstance(known, CursorRow) and known.pipeline == pipeline:
+        return known
+    return _select(lake, pipeline)
+
+
+def remember(lake: Lake, row: CursorRow) -> None:
+    """After a commit: what the lake's newest snapshot holds."""
+    lake.attachment.known_snapshot, lake.attachment.known = lake.snapshot, row
+
+
+def _select(lake: Lake, pipeline: str) -> CursorRow | None:
     found = lake.connection.execute(
         f"SELECT position, token, state, number, count(*) OVER () FROM {_table(lake)} "
         "WHERE pipeline = ? ORDER BY number DESC LIMIT 1",
@@ -46,16 +61,19 @@ def read_cursor(lake: Lake, pipeline: str) -> CursorRow | None:
         return None
     position, token, state, number, rows = found
     place = None if position is None else Position.parse(position)
-    return CursorRow(Cursor.from_json(state, position=place, token=token), number, rows)
+    return CursorRow(pipeline, Cursor.from_json(state, position=place, token=token), number, rows)
 
 
-def write_cursor(lake: Lake, pipeline: str, cursor: Cursor, *, previous: CursorRow) -> None:
+def write_cursor(lake: Lake, cursor: Cursor, *, previous: CursorRow) -> CursorRow:
     """The next row, in the transaction that wrote the data."""
-    _insert(lake, pipeline, cursor, number=previous.number + 1)
-    if previous.rows >= ROWS_MAX:
-        lake.connection.execute(
-            f"DELETE FROM {_table(lake)} WHERE pipeline = ? AND number < ?", [pipeline, previous.number]
-        )
+    row = CursorRow(previous.pipeline, cursor, previous.number + 1, previous.rows + 1)
+    _insert(lake, row)
+    if previous.rows < ROWS_MAX:
+        return row
+    lake.connection.execute(
+        f"DELETE FROM {_table(lake)} WHERE pipeline = ? AND number < ?", [row.pipeline, previous.number]
+    )
+    return replace(row, rows=2)
 
 
 def take_over(lake: Lake, pipeline: str, *, token: int) -> CursorRow:
@@ -65,19 +83,16 @@ def take_over(lake: Lake, pipeline: str, *, token: int) -> CursorRow:
     """
     row = _existing_row(lake, pipeline)
     if row is None:
-        first = Cursor(position=None, token=token)
-        _insert(lake, pipeline, first, number=1)
-        return CursorRow(first, number=1, rows=1)
+        first = CursorRow(pipeline, Cursor(position=None, token=token), number=1, rows=1)
+        _insert(lake, first)
+        return first
     if row.cursor.token >= token:
         return row
     changed = lake.connection.execute(
         f"UPDATE {_table(lake)} SET token = ? WHERE pipeline = ?", [token, pipeline]
     ).fetchone()
     require(changed == (row.rows,), "a takeover changes every cursor row of its pipeline")
-    current = read_cursor(lake, pipeline)
-    require(current is not None and current.cursor.token == token, "a takeover leaves its own token")
-    assert current is not None
-    return current
+    return replace(row, cursor=replace(row.cursor, token=token))
 
 
 def _existing_row(lake: Lake, pipeline: str) -> CursorRow | None:
@@ -93,11 +108,11 @@ def _existing_row(lake: Lake, pipeline: str) -> CursorRow | None:
         return None
 
 
-def _insert(lake: Lake, pipeline: str, cursor: Cursor, *, number: int) -> None:
-    position = None if cursor.position is None else str(cursor.position)
+def _insert(lake: Lake, row: CursorRow) -> None:
+    position = None if row.cursor.position is None else str(row.cursor.position)
     lake.connection.execute(
         f"INSERT INTO {_table(lake)} VALUES (?, ?, ?, ?, ?, now())",
-        [pipeline, number, position, cursor.token, cursor.to_json()],
+        [row.pipeline, row.number, position, row.cursor.token, row.cursor.to_json()],
     )
 
 

@@ -2,8 +2,9 @@
 
 Loading DuckDB and its extensions costs more than a small order, so a process does it once. A lake whose
 catalog may be shared (SQLite, PostgreSQL) stays attached, in a bounded pool, least recently used out
-first; a DuckDB-file catalog is attached for one call, because while it is attached nobody else can open
-it. An attachment is used by one call at a time, so a call that hangs keeps only its own.
+first, together with what is known of it; a DuckDB-file catalog is attached for one call, because while it
+is attached nobody else can open it. An attachment is used by one call at a time, so a call that hangs
+keeps only its own.
 """
 
 from __future__ import annotations
@@ -26,20 +27,47 @@ _lock = threading.Lock()
 _aliases = itertools.count(1)
 _owner_pid = 0
 _root: duckdb.DuckDBPyConnection | None = None
-_idle: dict[LakeAddress, list[str]] = {}  # insertion order is the order of last use
+_idle: dict[LakeAddress, list[Attachment]] = {}  # insertion order is the order of last use
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
+class Attachment:
+    """An attached lake. `known` is what somebody read or wrote at exactly that snapshot."""
+
+    alias: str
+    known_snapshot: int = -1
+    known: object = None
+
+
+@dataclass(slots=True)
 class Lake:
-    """A lake attached for one call: a connection of its own and the name to qualify tables with."""
+    """A lake for the duration of one call, with a connection of its own."""
 
     connection: duckdb.DuckDBPyConnection
-    alias: str
+    attachment: Attachment
+    snapshot: int = -1  # that the open transaction reads
 
     @property
     def name(self) -> str:
         """The catalog's quoted name."""
-        return identifier(self.alias)
+        return identifier(self.attachment.alias)
+
+    def begin(self) -> None:
+        """Open a transaction; everything in it reads the lake's newest snapshot of now."""
+        self.connection.execute("BEGIN")
+        found = self.connection.execute(f"FROM {self.name}.current_snapshot()").fetchone()
+        assert found is not None
+        self.snapshot = found[0]
+
+    def commit(self) -> None:
+        """Commit changes as the next snapshot; a race lost to anybody else raises."""
+        self.connection.execute("COMMIT")
+        self.snapshot += 1  # DuckLake makes one attempt, and that is the number it takes
+
+    def rollback(self) -> None:
+        """End the transaction without an effect, whatever state it is in."""
+        with suppress(duckdb.TransactionException):  # a failed commit has ended it already
+            self.connection.execute("ROLLBACK")
 
 
 def session() -> duckdb.DuckDBPyConnection:
@@ -59,19 +87,28 @@ def session() -> duckdb.DuckDBPyConnection:
 def attached(
     connection: duckdb.DuckDBPyConnection, address: LakeAddress, *, create: bool = False
 ) -> Iterator[Lake]:
-    """The lake, for the duration of a block. Every transaction inside sees what others have committed."""
-    alias = _take(address)
-    if alias is None:
-        alias = f"sink_{next(_aliases)}"
-        if create:
-            _make_folders(address)
-        connection.execute(attach_sql(address, alias, create=create))
+    """The lake, for the duration of a block. What fails in it is not used again."""
+    attachment = _take(address) or _attach(connection, address, create=create)
+    lake = Lake(connection, attachment)
     try:
-        yield Lake(connection, alias)
+        yield lake
     except BaseException:
-        _detach(connection, alias)
+        with suppress(duckdb.Error):  # the connection may be what failed
+            lake.rollback()
+        _detach(connection, attachment)
         raise
-    _give_back(connection, address, alias)
+    if address.shared:
+        _give_back(connection, address, attachment)
+    else:
+        connection.execute(f"DETACH {lake.name}")
+
+
+def _attach(connection: duckdb.DuckDBPyConnection, address: LakeAddress, *, create: bool) -> Attachment:
+    attachment = Attachment(f"sink_{next(_aliases)}")
+    if create:
+        _make_folders(address)
+    connection.execute(attach_sql(address, attachment.alias, create=create))
+    return attachment
 
 
 def _make_folders(address: LakeAddress) -> None:
@@ -81,33 +118,25 @@ def _make_folders(address: LakeAddress) -> None:
         Path(address.data_path).mkdir(parents=True, exist_ok=True)
 
 
-def _take(address: LakeAddress) -> str | None:
+def _take(address: LakeAddress) -> Attachment | None:
     with _lock:
-        aliases = _idle.pop(address, None)
-        if not aliases:
-            return None
-        alias = aliases.pop()
-        if aliases:
-            _idle[address] = aliases
-        return alias
+        kept = _idle.pop(address, [])
+        attachment = kept.pop() if kept else None
+        if kept:
+            _idle[address] = kept
+        return attachment
 
 
-def _give_back(connection: duckdb.DuckDBPyConnection, address: LakeAddress, alias: str) -> None:
-    if not address.shared:
-        connection.execute(f"DETACH {identifier(alias)}")
-        return
-    surplus = []
+def _give_back(connection: duckdb.DuckDBPyConnection, address: LakeAddress, attachment: Attachment) -> None:
+    surplus: list[Attachment] = []
     with _lock:
-        _idle[address] = [*_idle.pop(address, []), alias]
+        _idle[address] = [*_idle.pop(address, []), attachment]
         while sum(map(len, _idle.values())) > KEPT_MAX:
-            oldest = next(iter(_idle))
-            surplus += _idle.pop(oldest)
-    for name in surplus:
-        _detach(connection, name)
+            surplus += _idle.pop(next(iter(_idle)))
+    for oldest in surplus:
+        _detach(connection, oldest)
 
 
-def _detach(connection: duckdb.DuckDBPyConnection, alias: str) -> None:
-    with suppress(duckdb.Error):  # nothing is open (autocommit), or the rollback has already happened
-        connection.execute("ROLLBACK")
+def _detach(connection: duckdb.DuckDBPyConnection, attachment: Attachment) -> None:
     with suppress(duckdb.Error):  # already gone, or beyond reach: the next call attaches anew
-        connection.execute(f"DETACH {identifier(alias)}")
+        connection.execute(f"DETACH {identifier(attachment.alias)}")

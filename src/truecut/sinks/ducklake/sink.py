@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -60,7 +60,7 @@ class DuckLakeSink:
         return self._answer(run, epoch=order.epoch)
 
     def _take_over(self, lake: Lake, *, epoch: int, token: int) -> Receipt:
-        lake.connection.execute("BEGIN")
+        lake.begin()
         row = take_over(lake, self.pipeline, token=token)
         lake.connection.execute("COMMIT")
         failpoint("after_takeover")
@@ -84,6 +84,5 @@ def _redo_lost_races(lake: Lake, transaction: Callable[[], Receipt]) -> Receipt:
         except duckdb.Error as error:
             if fault_of(error, what="").code != CONFLICT:
                 raise
-            with suppress(duckdb.TransactionException):  # a failed COMMIT has already rolled back
-                lake.connection.execute("ROLLBACK")
+            lake.rollback()
     return transaction()

@@ -17,7 +17,7 @@ from truecut.model.order import Counts, Order, Receipt, TableOrder
 from truecut.model.position import Position
 from truecut.runtime.failpoint import failpoint
 from truecut.sinks.ducklake import write
-from truecut.sinks.ducklake.cursor import CursorRow, read_cursor, write_cursor
+from truecut.sinks.ducklake.cursor import CursorRow, read_cursor, remember, write_cursor
 from truecut.sinks.ducklake.pool import Lake
 from truecut.sinks.ducklake.schema import TableStop, drop_table, existing_columns
 from truecut.sinks.ducklake.stage import Staged
@@ -48,15 +48,15 @@ class Transaction:
             try:
                 return self._once(lake)
             except _Refused as refused:
-                lake.connection.execute("ROLLBACK")
+                lake.rollback()
                 return refused.receipt
             except TableStop as stop:
-                lake.connection.execute("ROLLBACK")
+                lake.rollback()
                 self.stops[stop.table] = (stop.code, stop.message)
 
     def _once(self, lake: Lake) -> Receipt:
         order = self.order
-        lake.connection.execute("BEGIN")
+        lake.begin()
         row = self._checked_cursor(lake)
         copies = dict(row.cursor.copies)
         counts: dict[str, Counts] = {}
@@ -71,13 +71,12 @@ class Transaction:
             source_identity=order.source_identity,
             copies=copies,
         )
-        write_cursor(lake, self.pipeline, cursor, previous=row)
+        row = write_cursor(lake, cursor, previous=row)
         failpoint("before_sink_commit")
-        lake.connection.execute("COMMIT")
+        lake.commit()
+        remember(lake, row)
         failpoint("after_sink_commit")
-        version = lake.connection.execute(f"FROM {lake.name}.last_committed_snapshot()").fetchone()
-        assert version is not None
-        return Receipt(order.sink, order.epoch, "applied", cursor, counts, sink_version=str(version[0]))
+        return Receipt(order.sink, order.epoch, "applied", cursor, counts, sink_version=str(lake.snapshot))
 
     def _checked_cursor(self, lake: Lake) -> CursorRow:
         """The fence: only the owner goes on, and only from where it believes the sink to be."""
@@ -99,15 +98,15 @@ class Transaction:
         if wanted.kind == "hold":
             return _held(copy, wanted, wanted.hold), Counts()
         if table in self.stops:
-            code, message = self.stops[table]
-            return _held(copy, wanted, Hold(self._place(copy, cursor), code, message)), Counts()
+            hold = Hold(self._place(copy, cursor), *self.stops[table])
+            return _held(copy, wanted, hold), Counts()
         if copy is not None and self._is_there(copy, wanted, cursor):
-            return replace(copy, hold=None), Counts()
+            return replace(copy, hold=None, fingerprint=wanted.fingerprint), Counts()
         if copy is None or not copy.columns:
             self._refuse_foreign(lake, table)
-        if wanted.kind == "replace":
-            return write.seed(lake, table, wanted, copy, self.staged, self.order.upto)
-        return write.changes(lake, table, wanted, copy, self.staged, self.order.upto)
+        carry_out = write.seed if wanted.kind == "replace" else write.changes
+        state, counts = carry_out(lake, table, wanted, copy, self.staged, self.order.upto)
+        return replace(state, fingerprint=wanted.fingerprint), counts
 
     def _is_there(self, copy: CopyState, wanted: TableOrder, cursor: Cursor) -> bool:
         """Whether the table stands at the order's end already (an order that ran twice).
@@ -164,7 +163,9 @@ def _failed(order: Order, code: str, message: str, fix: str, retry: Retry = Retr
 
 def _held(copy: CopyState | None, wanted: TableOrder, hold: Hold | None) -> CopyState:
     if copy is None:
-        return CopyState(wanted.mode, table_id="", columns=(), hold=hold)
+        return CopyState(wanted.mode, table_id="", columns=(), hold=hold, fingerprint=wanted.fingerprint)
+    if wanted.kind == "replace":  # it is under these settings that the table had to stop
+        return replace(copy, hold=hold, mode=wanted.mode, fingerprint=wanted.fingerprint)
     return replace(copy, hold=hold)
 
 

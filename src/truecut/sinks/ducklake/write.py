@@ -18,6 +18,7 @@ from truecut.model.table import TableSchema
 from truecut.sinks.ducklake.pool import Lake
 from truecut.sinks.ducklake.resolve import Net
 from truecut.sinks.ducklake.schema import (
+    APPEND_COLUMNS,
     TableStop,
     create_table,
     drop_table,
@@ -39,8 +40,11 @@ def seed(
     if wanted.mode == "mirror":
         counts = replace_rows(lake, table, schema, staged.relations.get(table))
         return CopyState("mirror", schema.id, schema.columns), counts
-    if copy is not None and copy.columns and copy.mode != "append":
+    there = existing_columns(lake, table)
+    if there is not None and there[: len(APPEND_COLUMNS)] != list(APPEND_COLUMNS):  # it was a mirror
         drop_table(lake, table)
+        there = None
+    if there is None:
         copy = None
     return _append(lake, table, wanted, copy, staged, upto)
 
