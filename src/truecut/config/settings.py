@@ -84,22 +84,14 @@ class Pipeline:
     spark: SparkSettings
 
 
-def fingerprint(pipeline: Pipeline, sink: SinkSettings) -> str:
-    """A hash of what shapes this sink's data: its tables with their keys, routes and modes.
+def copy_fingerprint(table: TableSettings, sink: SinkSettings) -> str:
+    """A hash of what shapes this table's rows at this sink: its key, its route and its mode.
 
-    Where the data lives, batches and leases do not count: changing them changes no row. Nor does
-    the order in which the file names things.
+    Where the data lives, batches and leases do not count: changing them changes no row. Nor does the
+    order in which the file names things.
     """
-    tables = sorted(
-        [
-            str(table.name),
-            list(table.key),
-            # Without a route at the sink, or for a broadcast table, every row arrives.
-            None if sink.route is None or table.broadcast else [table.route_by, sink.route],
-            sink.modes[str(table.name)],
-        ]
-        for table in pipeline.tables
-        if str(table.name) in sink.modes
-    )
-    text = json.dumps(tables, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    # Without a route at the sink, or without a route column, every row arrives.
+    route = None if sink.route is None or table.route_by is None else [table.route_by, sink.route]
+    shape = [sorted(table.key), route, sink.modes[str(table.name)]]
+    text = json.dumps(shape, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -27,6 +27,7 @@ BACKOFF_FIRST_MS = 500
 BACKOFF_MAX_MS = 60_000
 GAP_CODE = "TC3001"
 PAUSED_CODE = "TC3002"
+CHANGED_CODE = "TC3004"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class CopySettings:
 
     mode: Mode
     on_gap: Literal["backfill", "stop"] = "backfill"
+    fingerprint: str = ""  # of what shapes the copy's rows
+    accept: bool = False  # a copy of another shape may be replaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +252,21 @@ def persist_idle(state: Delivery, sinks: Iterable[str]) -> tuple[Delivery, list[
     return state, effects
 
 
+def due_to_persist(state: Delivery) -> list[str]:
+    """Idle sinks whose cursor stands in the older half of the retained history: retention comes nearer."""
+    if state.oldest is None or state.head is None:
+        return []
+    middle = (state.oldest.place + state.head.place) // 2
+    return [
+        name
+        for name, sink in state.sinks.items()
+        if sink.phase == "idle"
+        and sink.cursor is not None
+        and sink.cursor != sink.position
+        and (sink.cursor.generation < state.head.generation or sink.cursor.place <= middle)
+    ]
+
+
 def wave_done(
     state: Delivery, wave_id: int, *, upto: Position, receipts: Iterable[Receipt], now_ms: int
 ) -> tuple[Delivery, list[Effect]]:
@@ -268,6 +286,8 @@ def wave_done(
         receipt = answers.get(name)
         if receipt is None:
             changed[name] = _advance(sink, wave, upto)
+        elif receipt.outcome == "aborted":  # the window could not be read: the sink was not touched
+            changed[name] = replace(sink, phase="idle", wave=None)
         elif receipt.cursor is not None:
             changed[name] = _committed(state, sink, receipt.cursor)
         else:
@@ -304,7 +324,7 @@ def pause_table(state: Delivery, table: str) -> Delivery:
         copy = sink.copies.get(table)
         if sink.phase == "idle" and copy is not None and copy.status == "streaming" and copy.at is not None:
             hold = Hold(copy.at, PAUSED_CODE, f"{table} is paused")
-            changed[name] = _with_copy(sink, table, Copy("held", copy.at, hold))
+            changed[name] = _with_copy(sink, table, _held(hold))
     return state.with_sinks(changed) if changed else state
 
 
@@ -375,21 +395,31 @@ def _fail(sink: SinkState, receipt: Receipt, now_ms: int) -> SinkState:
 
 def _at_cursor(state: Delivery, sink: SinkState, cursor: Cursor) -> SinkState:
     """A recovered sink stands at its cursor; copies that it does not have yet are to be seeded."""
-    copies: dict[str, Copy] = {}
-    for table, wanted in sink.settings.items():
-        known = cursor.copies.get(table)
-        if known is None or known.mode != wanted.mode or cursor.position is None:
-            copies[table] = Copy("unseeded")
-        elif known.hold is not None:
-            copies[table] = Copy("held", known.hold.at, known.hold)
-        else:
-            copies[table] = Copy("streaming", cursor.position)
+    copies = {table: _copy_at(cursor, table, wanted) for table, wanted in sink.settings.items()}
     sink = replace(
         sink, phase="idle", cursor=cursor.position, position=cursor.position, copies=copies, wave=None
     )
     other_source = cursor.position is not None and cursor.source_identity != state.identity
     oldest = state.head if other_source else state.oldest
     return sink if oldest is None else _gap(sink, oldest, everything=other_source)
+
+
+def _copy_at(cursor: Cursor, table: str, wanted: CopySettings) -> Copy:
+    known = cursor.copies.get(table)
+    place = cursor.position
+    if known is None or place is None or not known.columns:
+        return Copy("unseeded") if known is None or known.hold is None else _held(known.hold)
+    if known.fingerprint != wanted.fingerprint:
+        message = f"the key, route or mode of {table} was changed; its copy would be replaced"
+        return Copy("unseeded") if wanted.accept else _held(Hold(place, CHANGED_CODE, message))
+    if known.hold is None:
+        return Copy("streaming", place)
+    # The settings were changed and changed back: it goes on from where it stood.
+    return Copy("streaming", known.hold.at) if known.hold.code == CHANGED_CODE else _held(known.hold)
+
+
+def _held(hold: Hold) -> Copy:
+    return Copy("held", hold.at, hold)
 
 
 def _committed(state: Delivery, sink: SinkState, cursor: Cursor) -> SinkState:
@@ -433,7 +463,7 @@ def _gap(sink: SinkState, oldest: Position, *, everything: bool = False) -> Sink
         else:
             place = copy.at or oldest
             message = f"the source no longer has its history after {place}; the oldest position is {oldest}"
-            copies[table] = Copy("held", place, Hold(place, GAP_CODE, message))
+            copies[table] = _held(Hold(place, GAP_CODE, message))
     return replace(sink, copies=copies)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from truecut.config.settings import Pipeline, SinkSettings, TableSettings
+from truecut.config.settings import Pipeline, SinkSettings, TableSettings, copy_fingerprint
 from truecut.core.delivery import SinkOrder, Wave
 from truecut.model.cursor import Hold
 from truecut.model.order import Order, TableOrder
@@ -89,6 +89,7 @@ class Planner:
                 mode=sink.modes[name],
                 key=self._table(name).key,
                 schema=_schema(window, name),
+                fingerprint=copy_fingerprint(self._table(name), sink),
             )
             for name in carried
             if name not in holds

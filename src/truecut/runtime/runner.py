@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from truecut.config.settings import Pipeline
+from truecut.config.settings import Pipeline, copy_fingerprint
 from truecut.core import delivery
 from truecut.core.delivery import (
     CopySettings,
@@ -80,6 +80,7 @@ class Runner:
         control: ControlStore,
         trace: Trace,
         until: Until,
+        accept: bool = False,
         on_view: Callable[[View], None] = lambda _: None,
     ) -> None:
         self._pipeline = pipeline
@@ -92,7 +93,7 @@ class Runner:
         self._trace = trace
         self._until = until
         self._on_view = on_view
-        self._state = Delivery(_initial(pipeline))
+        self._state = Delivery(_initial(pipeline, accept=accept))
         self._view = View(pipeline)
         self._done: queue.Queue[Callable[[], None]] = queue.Queue()
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="truecut")
@@ -477,10 +478,15 @@ class Runner:
         return time.monotonic_ns() // 1_000_000
 
 
-def _initial(pipeline: Pipeline) -> dict[str, SinkState]:
-    on_gap = {str(table.name): table.on_gap for table in pipeline.tables}
+def _initial(pipeline: Pipeline, *, accept: bool) -> dict[str, SinkState]:
+    tables = {str(table.name): table for table in pipeline.tables}
     return {
-        sink.name: SinkState({name: CopySettings(mode, on_gap[name]) for name, mode in sink.modes.items()})
+        sink.name: SinkState(
+            {
+                name: CopySettings(mode, tables[name].on_gap, copy_fingerprint(tables[name], sink), accept)
+                for name, mode in sink.modes.items()
+            }
+        )
         for sink in pipeline.sinks
     }
 
