@@ -1,0 +1,193 @@
+"""Sinks as written become sinks as used: one each, or one for each line of a `for_each` file.
+
+Checks what sinks can do to each other: the same name, the same table of the same catalog.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+
+from truecut.config import file as written
+from truecut.config import rules
+from truecut.config.finding import show
+from truecut.config.for_each import (
+    Line,
+    Lines,
+    Template,
+    read_lines,
+    template,
+    unknown_placeholder,
+)
+from truecut.config.identity import Identities
+from truecut.config.report import Document, Path, Problem
+from truecut.config.settings import SinkSettings
+from truecut.lake import LakeAddress, parse_address
+from truecut.model.table import Mode
+
+_STRAY_PLACEHOLDER = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}")
+_TEXTS = ("name", "catalog", "data_path", "route")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a sink was written: a path of the pipeline file, perhaps with a line of a `for_each` file."""
+
+    path: Path
+    file: str | None = None
+    line: int | None = None
+    name: str | None = None  # to be shown; None when a `${…}` made it
+
+    def problem(self, rule: rules.Rule, message: str) -> Problem:
+        """A fault of this sink."""
+        return Problem(rule, self.path, message, file=self.file, line=self.line)
+
+    def __str__(self) -> str:
+        line = "" if self.line is None else f" (line {self.line})"
+        return ("another sink" if self.name is None else f"the sink {show(self.name)}") + line
+
+
+class SinkBuilder:
+    """Collects the sinks, in the order of the file."""
+
+    def __init__(self, document: Document, problems: list[Problem], *, base: FilePath, file: str) -> None:
+        self.built: list[tuple[SinkSettings, Place]] = []
+        self._document = document
+        self._problems = problems
+        self._base = base
+        self._folder = FilePath(file).parent
+        self._names: dict[str, Place] = {}
+        self._files: dict[str, Lines | None] = {}
+
+    def add(self, path: Path, sink: written.Sink, modes: Mapping[str, Mode]) -> None:
+        """Add what one entry of `sinks` stands for."""
+        texts = {field: text for field in _TEXTS if (text := getattr(sink, field)) is not None}
+        if sink.for_each is None:
+            if not self._has_stray_placeholder(path, texts):
+                shown = None if self._document.expanded((*path, "name")) else sink.name
+                self._build(Place((*path, "name"), name=shown), sink, texts, modes)
+            return
+        label = self._label(path, sink.for_each.file)
+        lines = self._read(path, sink.for_each.file, label)
+        templates = None if lines is None else self._templates(path, texts, lines)
+        if lines is not None and templates is not None:
+            for line in lines.lines:
+                self._build_line(path, label, sink, templates, modes, line)
+
+    # --- for_each -------------------------------------------------------------------------------------
+
+    def _label(self, path: Path, file: str) -> str:
+        """The file's name in findings."""
+        if self._document.expanded((*path, "for_each", "file")):
+            return "<for_each file>"
+        return str(self._folder / file)
+
+    def _read(self, path: Path, file: str, label: str) -> Lines | None:
+        if file not in self._files:
+
+            def complain(rule: rules.Rule, line: int, message: str) -> None:
+                self._problems.append(Problem(rule, (*path, "for_each"), message, file=label, line=line))
+
+            self._files[file] = read_lines(self._base / file, complain)
+        return self._files[file]
+
+    def _templates(self, path: Path, texts: Mapping[str, str], lines: Lines) -> dict[str, Template] | None:
+        found: dict[str, Template] = {}
+        for field, text in texts.items():
+            here = (*path, field)
+            try:
+                found[field] = template(text, lines.columns)
+            except KeyError as error:
+                message = "a placeholder in what the ${…} gives has no column of that name"
+                if not self._document.expanded(here):
+                    message = unknown_placeholder(error.args[0], lines.columns)
+                self._problems.append(Problem(rules.PLACEHOLDER, here, message))
+        name = found.get("name")
+        if name is not None and not name.columns:
+            message = 'needs a placeholder, so that each line gives a sink of its own, e.g. "t-{column}"'
+            self._problems.append(Problem(rules.FOR_EACH_NAME, (*path, "name"), message))
+            return None
+        return found if len(found) == len(texts) else None
+
+    def _build_line(
+        self,
+        path: Path,
+        label: str,
+        sink: written.Sink,
+        templates: Mapping[str, Template],
+        modes: Mapping[str, Mode],
+        line: Line,
+    ) -> None:
+        place = Place((*path, "for_each"), label, line.number)
+        for field, parts in templates.items():
+            if any(not line.values[column].strip() for column in parts.columns):
+                self._problems.append(
+                    place.problem(rules.FOR_EACH_LINE, f"a value that {field} needs is empty")
+                )
+                return
+        texts = {field: parts.fill(line.values) for field, parts in templates.items()}
+        if any(not text.isprintable() for field, text in texts.items() if field != "route"):
+            message = "a value for a name or a path holds line ends or control characters"
+            self._problems.append(place.problem(rules.FOR_EACH_LINE, message))
+            return
+        shown = None if self._document.expanded((*path, "name")) else texts["name"]
+        self._build(Place(place.path, label, line.number, shown), sink, texts, modes)
+
+    # --- one sink -------------------------------------------------------------------------------------
+
+    def _has_stray_placeholder(self, path: Path, texts: Mapping[str, str]) -> bool:
+        """A placeholder that nothing will fill: its sink would get nobody's rows, or a file of that name."""
+        stray = False
+        for field, text in texts.items():
+            match = _STRAY_PLACEHOLDER.search(text)
+            hidden = self._document.expanded((*path, field)) or text.startswith("postgres:")
+            if match and not hidden:
+                message = f"the placeholder {show(match[0])} needs a for_each: {{file: …}}"
+                self._problems.append(Problem(rules.PLACEHOLDER, (*path, field), message))
+                stray = True
+        return stray
+
+    def _build(
+        self, place: Place, sink: written.Sink, texts: Mapping[str, str], modes: Mapping[str, Mode]
+    ) -> None:
+        name = texts["name"]
+        if name in self._names:
+            message = f"the same name as {self._names[name]}; names of sinks must differ"
+            self._problems.append(place.problem(rules.DUPLICATE_SINK, message))
+            return
+        self._names[name] = place
+        settings = SinkSettings(
+            name=name,
+            type=sink.type,
+            address=parse_address(texts["catalog"], texts.get("data_path"), base=self._base),
+            route=texts.get("route"),
+            existing=sink.existing,
+            modes=modes,
+        )
+        self.built.append((settings, place))
+
+
+def refuse_shared_catalogs(
+    problems: list[Problem], sinks: Sequence[tuple[SinkSettings, Place]], source: LakeAddress | None
+) -> None:
+    """No sink writes into the source, no two sinks write the same table."""
+    identities = Identities()
+    source_identity = None if source is None else identities.of(source)
+    by_lake: dict[Hashable, list[tuple[SinkSettings, Place]]] = {}
+    for sink, place in sinks:
+        identity = identities.of(sink.address)
+        if identity == source_identity:
+            message = "its catalog is the source's own; give the sink another"
+            problems.append(place.problem(rules.SINK_IS_SOURCE, message))
+        others = by_lake.setdefault(identity, [])
+        for other, other_place in others:
+            shared = next((table for table in sink.modes if table in other.modes), None)
+            if shared is not None:
+                message = (
+                    f"writes {show(shared)} into the same catalog as {other_place}; give it its own catalog"
+                )
+                problems.append(place.problem(rules.SHARED_TABLE, message))
+                break
+        others.append((sink, place))
