@@ -1,0 +1,171 @@
+"""The command `truecut`: which commands there are, and what their failures mean to a shell.
+
+Commands are modules of this package, imported when they are used: `truecut --help` must answer at once,
+and Spark, DuckDB and pydantic take their time. Each module offers `command`.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+from truecut import __version__
+from truecut.errors import ExitCode, TruecutError
+
+COMMANDS = {
+    "demo": "Show everything on this machine, with nothing to set up.",
+    "init": "Write a commented pipeline file to begin with.",
+    "validate": "Check a pipeline file without connecting to anything.",
+    "doctor": "Connect and check what the pipeline needs; say how to fix it.",
+    "plan": "Show what `run` would do now.",
+    "run": "Carry changes to every sink until stopped.",
+    "status": "Show where source, sinks and tables stand.",
+    "pause": "Hold delivery back.",
+    "resume": "Let delivery go on.",
+    "drop": "Forget a pipeline's state; data at sinks stays.",
+    "schema": "Print the pipeline file's JSON Schema.",
+}
+NOT_YET = frozenset({"backfill", "verify", "certificate", "dlq", "ui", "journal"})
+
+_INTERRUPTED = 130
+_GLOBAL_OPTIONS = ("--log-level", "--log-format")
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports one when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in NOT_YET:
+            raise TruecutError(
+                "TC1060",
+                f"The command {cmd_name} is not available yet",
+                fix="`truecut --help` lists the commands of this version.",
+                exit_code=ExitCode.WRONG_INPUT,
+            )
+        if cmd_name not in COMMANDS:
+            return None
+        command = import_module(f"truecut.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _options_first(args))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], COMMANDS, n=1)
+            hint = f'; did you mean "{near[0]}"?' if near else ""
+            raise click.UsageError(f"{error.message.rstrip('.')}{hint}", ctx) from None
+
+
+def _options_first(args: list[str]) -> list[str]:
+    """Options for all commands may also stand behind the command's name."""
+    first: list[str] = []
+    rest: list[str] = []
+    pending = iter(args)
+    for argument in pending:
+        if argument == "--":
+            rest.append(argument)
+            break
+        if argument in _GLOBAL_OPTIONS:
+            first += [argument, *([value] if (value := next(pending, None)) is not None else [])]
+        elif argument.startswith(tuple(f"{option}=" for option in _GLOBAL_OPTIONS)):
+            first.append(argument)
+        else:
+            rest.append(argument)
+    return [*first, *rest, *pending]
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 ok, 1 failed while running, 2 wrong input, 3 environment not fit.",
+)
+@click.version_option(__version__, prog_name="truecut")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="How much to log, to stderr.",
+)
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def cli(log_level: str, log_format: str) -> None:
+    """Replicate live tables on Apache Spark, exactly, from one source to many sinks."""
+    from truecut.cli.output import set_up_logging
+
+    set_up_logging(level=log_level, form=log_format)
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run a command and exit: a message on stderr and the exit code of the interface, never a traceback."""
+    arguments = list(sys.argv[1:] if args is None else args)
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough
+        _abandon_stdout()
+        code = ExitCode.FAILED
+    sys.exit(code)
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        result = cli.main(arguments, prog_name="truecut", standalone_mode=False)
+        return result if isinstance(result, int) else ExitCode.OK
+    except click.ClickException as error:
+        error.show()
+        return ExitCode.WRONG_INPUT if isinstance(error, click.UsageError) else error.exit_code
+    except click.Abort:
+        return _INTERRUPTED
+    except TruecutError as error:
+        click.echo(str(error), err=True)
+        return error.exit_code
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the last place that can turn it into a sentence
+        _report_bug(error, debug=_asks_for_debug(arguments))
+        return ExitCode.FAILED
+
+
+def _asks_for_debug(arguments: list[str]) -> bool:
+    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+    return "--log-level=debug" in arguments or ("--log-level", "debug") in pairs
+
+
+def _report_bug(error: Exception, *, debug: bool) -> None:
+    """Where it happened, but not the exception's text, which may hold a row's values or a password."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "truecut" in Path(frame.filename).parts] or frames
+    place = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+    if debug:
+        click.echo("".join(traceback.format_list(frames)), err=True, nl=False)
+    hint = "" if debug else " with the output of --log-level debug"
+    click.echo(
+        f"unexpected error {type(error).__name__}{place}; this is a bug: please report it{hint}", err=True
+    )
+
+
+def _abandon_stdout() -> None:
+    """Python flushes stdout once more at exit; let that go nowhere instead of failing."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
