@@ -7,143 +7,100 @@ Owns: each sink's lease token, epoch, durable cursor, read position and the wave
   D4  a receipt of an older epoch changes nothing
   D5  nothing is read across a gap: what cannot be read is seeded anew, or held
   D6  without a recovered lease a sink is not written to
-Follows specs/Delivery.tla; every public function here is one of its actions. No I/O, no clock: time is
-passed in, effects are returned as data.
+Follows specs/Delivery.tla; every public function here is one of its actions. No I/O, no clock: time and
+chance are passed in, effects are returned as data. Each call costs time in proportion to the sinks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
+from truecut.core.copies import (
+    BACKWARDS_CODE,
+    CHANGED_CODE,
+    GAP_CODE,
+    PAUSED_CODE,
+    backwards,
+    copy_at,
+    fell_behind,
+    gap,
+    held,
+    resumed,
+    streams,
+    unseeded,
+)
+from truecut.core.state import (
+    Copy,
+    CopySettings,
+    Delivery,
+    Effect,
+    RaiseToken,
+    Recover,
+    RunWave,
+    SinkOrder,
+    SinkState,
+    Wave,
+    WaveKind,
+)
 from truecut.errors import Fault, Retry, require
 from truecut.model.cursor import Cursor, Hold
 from truecut.model.order import Receipt
 from truecut.model.position import Position
-from truecut.model.table import Mode
+
+__all__ = [
+    "BACKWARDS_CODE",
+    "CHANGED_CODE",
+    "GAP_CODE",
+    "PAUSED_CODE",
+    "Copy",
+    "CopySettings",
+    "Delivery",
+    "Effect",
+    "RaiseToken",
+    "Recover",
+    "RunWave",
+    "SinkOrder",
+    "SinkState",
+    "Wave",
+    "acquire",
+    "due_to_persist",
+    "lose",
+    "observe",
+    "pause",
+    "pause_table",
+    "persist_idle",
+    "recovered",
+    "recovery_failed",
+    "resume_table",
+    "start_recovery",
+    "start_seed",
+    "start_wave",
+    "wave_done",
+    "wave_failed",
+]
 
 BACKOFF_FIRST_MS = 500
 BACKOFF_MAX_MS = 60_000
-GAP_CODE = "TC3001"
-PAUSED_CODE = "TC3002"
-CHANGED_CODE = "TC3004"
-
-
-@dataclass(frozen=True, slots=True)
-class CopySettings:
-    """What the pipeline wants of one table at one sink."""
-
-    mode: Mode
-    on_gap: Literal["backfill", "stop"] = "backfill"
-    fingerprint: str = ""  # of what shapes the copy's rows
-    accept: bool = False  # a copy of another shape may be replaced
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """One table at one sink: streaming from `at`, held at `at`, or to be seeded."""
-
-    status: Literal["streaming", "held", "unseeded"]
-    at: Position | None = None
-    hold: Hold | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SinkState:
-    """One sink as this runner knows it."""
-
-    settings: Mapping[str, CopySettings]
-    phase: Literal["unowned", "acquired", "recovering", "idle", "applying"] = "unowned"
-    token: int = 0
-    epoch: int = 0  # bumped by every reset
-    cursor: Position | None = None  # durable, in the sink itself
-    position: Position | None = None  # read up to here; nothing in (cursor, position] was for this sink
-    copies: Mapping[str, Copy] = field(default_factory=dict)
-    wave: int | None = None
-    failures: int = 0
-    retry_at_ms: int = 0
-    fault: Fault | None = None
-    late: bool = False  # left its group; gets small waves of its own until it has caught up once
-    paused: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Wave:
-    """One Spark job: `sinks` all stand at `after` and have the same tables at the same places."""
-
-    id: int
-    kind: Literal["changes", "seed", "persist"]
-    sinks: Mapping[str, SinkOrder]
-    tables: Mapping[str, Position | None]  # the tables that are read, each from its own place
-    after: Position | None
-    upto_max: Position
-    late: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SinkOrder:
-    """What a wave knows of one of its sinks."""
-
-    epoch: int
-    token: int
-    expected: Position | None
-    holds: Mapping[str, Hold] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Recover:
-    """Effect: take these sinks over and read their cursors. sink → (epoch, token)."""
-
-    sinks: Mapping[str, tuple[int, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class RunWave:
-    """Effect: run this wave and report it by `wave_done` or `wave_failed`."""
-
-    wave: Wave
-
-
-@dataclass(frozen=True, slots=True)
-class RaiseToken:
-    """Effect: the sink has seen a newer token than our lease's; get one above `above`, or give it up."""
-
-    sink: str
-    above: int
-
-
-Effect = Recover | RunWave | RaiseToken
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """Everything this runner knows about delivery."""
-
-    sinks: Mapping[str, SinkState]
-    identity: str = ""
-    oldest: Position | None = None
-    head: Position | None = None
-    next_wave: int = 1
-    waves: Mapping[int, Wave] = field(default_factory=dict)
-
-    def with_sinks(self, changed: Mapping[str, SinkState]) -> Delivery:
-        """The same with some sinks replaced."""
-        return replace(self, sinks={**self.sinks, **changed})
 
 
 # --- the source ---------------------------------------------------------------------------------------
 
 
 def observe(state: Delivery, *, identity: str, oldest: Position, head: Position) -> Delivery:
-    """Observe: the source's history is now [oldest, head]. Sinks that fell out of it lose their place."""
+    """Observe: the source's history is now [oldest, head]. Sinks that fell out of it lose their place.
+
+    Another identity is another history: nothing that was read before continues in it.
+    """
+    replaced = state.identity not in ("", identity)
     state = replace(state, identity=identity, oldest=oldest, head=head)
-    fallen = {
-        name: _gap(sink, oldest)
-        for name, sink in state.sinks.items()
-        if sink.phase == "idle" and any(_fell_behind(copy, oldest) for copy in sink.copies.values())
-    }
-    return state.with_sinks(fallen) if fallen else state
+    return state.with_sinks(
+        {
+            name: gap(sink, oldest, everything=replaced)
+            for name, sink in state.sinks.items()
+            if sink.phase == "idle" and (replaced or _fell_behind(sink, oldest))
+        }
+    )
 
 
 # --- leases and recovery ------------------------------------------------------------------------------
@@ -167,7 +124,12 @@ def lose(state: Delivery, sinks: Iterable[str]) -> Delivery:
 
 
 def start_recovery(state: Delivery, *, now_ms: int) -> tuple[Delivery, list[Effect]]:
-    """StartRecovery: one job takes over all sinks whose lease is new or whose last order is in doubt."""
+    """StartRecovery: one job takes over all sinks whose lease is new or whose last order is in doubt.
+
+    Not before the source was observed: a cursor means something only in the history it came from.
+    """
+    if state.head is None:
+        return state, []
     due = {
         name: sink
         for name, sink in state.sinks.items()
@@ -179,30 +141,40 @@ def start_recovery(state: Delivery, *, now_ms: int) -> tuple[Delivery, list[Effe
     return state, [Recover({name: (sink.epoch, sink.token) for name, sink in due.items()})]
 
 
-def recovered(state: Delivery, receipts: Iterable[Receipt], *, now_ms: int) -> tuple[Delivery, list[Effect]]:
-    """Recovered: the sink is fenced for us and has told its cursor (or has refused)."""
+def recovered(
+    state: Delivery, receipts: Iterable[Receipt], *, now_ms: int, jitter: float = 0.0
+) -> tuple[Delivery, list[Effect]]:
+    """Recovered and RecoveryFail: the sink is fenced for us and has told its cursor, or has refused."""
     changed: dict[str, SinkState] = {}
     effects: list[Effect] = []
     for receipt in receipts:
         sink = state.sinks[receipt.sink]
-        if receipt.epoch != sink.epoch or sink.phase != "recovering":  # D4
+        if not _awaited(sink, receipt.epoch, "recovering"):
             continue
         if receipt.cursor is not None:
             changed[receipt.sink] = _at_cursor(state, sink, receipt.cursor)
         else:
-            changed[receipt.sink] = _fail(sink, receipt, now_ms)
-            if receipt.fenced_by is not None:
-                effects.append(RaiseToken(receipt.sink, receipt.fenced_by))
+            changed[receipt.sink] = _refused(sink, receipt, _delayed(sink, receipt.fault, now_ms, jitter))
+            effects += _raise_token(receipt)
     return state.with_sinks(changed), effects
+
+
+def recovery_failed(
+    state: Delivery, effect: Recover, fault: Fault, *, now_ms: int, jitter: float = 0.0
+) -> tuple[Delivery, list[Effect]]:
+    """RecoveryFail for all: the job itself failed."""
+    receipts = [Receipt(name, epoch, "failed", fault=fault) for name, (epoch, _) in effect.sinks.items()]
+    return recovered(state, receipts, now_ms=now_ms, jitter=jitter)
 
 
 # --- waves --------------------------------------------------------------------------------------------
 
 
 def start_wave(state: Delivery, *, late: bool = False) -> tuple[Delivery, list[Effect]]:
-    """StartWave: the largest group of idle sinks that lack the same changes reads once.
+    """StartWave: a group of idle sinks that lack the same changes reads once.
 
-    The window ends where the next group ahead stands, so that groups meet and merge.
+    By turns the largest group, and the one furthest behind: nobody waits for ever. The window ends
+    where the next group ahead stands, so that groups meet and merge.
     """
     if state.head is None:
         return state, []
@@ -212,12 +184,19 @@ def start_wave(state: Delivery, *, late: bool = False) -> tuple[Delivery, list[E
             groups.setdefault(_lack(sink), []).append(name)
     if not groups:
         return state, []
-    members = max(groups.values(), key=lambda names: (len(names), names))
-    first = state.sinks[members[0]]
-    require(first.position is not None, "an idle sink without a seed has no position")
-    tables = {t: copy.at for t, copy in first.copies.items() if copy.status == "streaming"}
-    upto_max = _next_ahead(state, first.position) if first.position else state.head
-    return _start(state, "changes", members, tables, first.position, upto_max, late)
+    places = {key: _place(state.sinks[names[0]]) for key, names in groups.items()}
+    if state.turn % 2 == 0:
+        chosen = max(groups, key=lambda key: len(groups[key]))
+    else:
+        chosen = min(groups, key=lambda key: (places[key], -len(groups[key])))
+    after = places[chosen]
+    members = _part(state, groups[chosen])
+    copies = state.sinks[members[0]].copies
+    tables = {table: copy.at for table, copy in copies.items() if copy.status == "streaming"}
+    upto_max = min([place for place in places.values() if place > after], default=state.head)
+    return _start(
+        replace(state, turn=state.turn + 1), "changes", [(members, tables, after, upto_max)], late=late
+    )
 
 
 def start_seed(state: Delivery) -> tuple[Delivery, list[Effect]]:
@@ -227,15 +206,16 @@ def start_seed(state: Delivery) -> tuple[Delivery, list[Effect]]:
     """
     if state.head is None:
         return state, []
-    groups: dict[tuple[Position, tuple[str, ...], bool], list[str]] = {}
+    groups: dict[tuple[Position, tuple[str, ...], bool, int], list[str]] = {}
     for name, sink in state.sinks.items():
-        if sink.phase == "idle" and not sink.paused and _unseeded(sink):
-            at = sink.position if sink.position is not None and _streams(sink) else state.head
-            groups.setdefault((at, tuple(sorted(_unseeded(sink))), sink.late), []).append(name)
+        lacks = unseeded(sink) if sink.phase == "idle" and not sink.paused else []
+        at = _seed_place(state, sink)
+        if lacks and at is not None:
+            groups.setdefault((at, tuple(sorted(lacks)), sink.late, sink.broken_waves), []).append(name)
     if not groups:
         return state, []
-    (at, names, late), members = max(groups.items(), key=lambda item: len(item[1]))
-    return _start(state, "seed", members, dict.fromkeys(names), None, at, late)
+    (at, names, late, _), members = max(groups.items(), key=lambda item: (not item[0][2], len(item[1])))
+    return _start(state, "seed", [(_part(state, members), dict.fromkeys(names), None, at)], late=late)
 
 
 def persist_idle(state: Delivery, sinks: Iterable[str]) -> tuple[Delivery, list[Effect]]:
@@ -243,65 +223,86 @@ def persist_idle(state: Delivery, sinks: Iterable[str]) -> tuple[Delivery, list[
     groups: dict[Position, list[str]] = {}
     for name in sinks:
         sink = state.sinks[name]
-        if sink.phase == "idle" and sink.position is not None and sink.position != sink.cursor:
+        if sink.position is not None and _may_persist(sink):
             groups.setdefault(sink.position, []).append(name)
-    effects: list[Effect] = []
-    for position, members in groups.items():
-        state, started = _start(state, "persist", members, {}, position, position, False)
-        effects += started
-    return state, effects
+    jobs: list[_Job] = [(members, {}, position, position) for position, members in groups.items()]
+    return _start(state, "persist", jobs, late=False)
 
 
-def due_to_persist(state: Delivery) -> list[str]:
-    """Idle sinks whose cursor stands in the older half of the retained history: retention comes nearer."""
+def due_to_persist(state: Delivery, *, lag_max: int | None = None) -> list[str]:
+    """Idle sinks whose durable cursor retention may reach soon: it stands in the older half of the
+    retained history, or more than `lag_max` places behind the head."""
     if state.oldest is None or state.head is None:
         return []
-    middle = (state.oldest.place + state.head.place) // 2
+    due_below = (state.oldest.place + state.head.place + 1) // 2
+    if lag_max is not None:
+        due_below = max(due_below, state.head.place - lag_max)
     return [
         name
         for name, sink in state.sinks.items()
-        if sink.phase == "idle"
+        if _may_persist(sink)
         and sink.cursor is not None
-        and sink.cursor != sink.position
-        and (sink.cursor.generation < state.head.generation or sink.cursor.place <= middle)
+        and (sink.cursor.generation < state.head.generation or sink.cursor.place < due_below)
     ]
 
 
 def wave_done(
-    state: Delivery, wave_id: int, *, upto: Position, receipts: Iterable[Receipt], now_ms: int
+    state: Delivery,
+    wave_id: int,
+    *,
+    upto: Position,
+    receipts: Iterable[Receipt],
+    now_ms: int,
+    jitter: float = 0.0,
 ) -> tuple[Delivery, list[Effect]]:
-    """WaveCommit, WaveFail and Advance: the job has ended; each sink has its own answer.
+    """WaveCommit, WaveFail, WaveAbort and Advance: the job has ended; each sink has its own answer.
 
-    A sink without a receipt had nothing in the window: it advances without a commit.
+    A sink without a receipt had nothing in a window of changes: it advances without a commit. A seed
+    and a persisted cursor are always answered; without an answer nobody knows, which is a failure.
     """
     wave = state.waves[wave_id]
     require(upto <= wave.upto_max, "a window ends at or before what was asked for")
-    state = replace(state, waves={key: w for key, w in state.waves.items() if key != wave_id})
+    state = replace(state, waves={key: other for key, other in state.waves.items() if key != wave_id})
     answers = {receipt.sink: receipt for receipt in receipts}
+    pace = _pace(state)
     changed: dict[str, SinkState] = {}
+    effects: list[Effect] = []
     for name, order in wave.sinks.items():
         sink = state.sinks[name]
-        if sink.epoch != order.epoch or sink.wave != wave_id:  # D4: a reset happened while it ran
+        if not _awaited(sink, order.epoch, "applying") or sink.wave != wave_id:
             continue
         receipt = answers.get(name)
-        if receipt is None:
-            changed[name] = _advance(sink, wave, upto)
-        elif receipt.outcome == "aborted":  # the window could not be read: the sink was not touched
-            changed[name] = replace(sink, phase="idle", wave=None)
-        elif receipt.cursor is not None:
-            changed[name] = _committed(state, sink, receipt.cursor)
+        if receipt is None and wave.kind == "changes":
+            changed[name] = _advance(state, sink, wave, upto)
+        elif receipt is not None and receipt.outcome == "aborted":
+            # WaveAbort: the window could not be read, the sink was not touched.
+            changed[name] = _known_places(state, replace(sink, phase="idle", wave=None), wave)
+        elif receipt is not None and receipt.cursor is not None:
+            changed[name] = _committed(state, sink, receipt.cursor, pace)
         else:
-            changed[name] = _fail(sink, receipt, now_ms)
+            answer = receipt or Receipt(name, order.epoch, "failed", fault=_NO_ANSWER)
+            changed[name] = _refused(sink, answer, _delayed(sink, answer.fault, now_ms, jitter))
+            effects += _raise_token(answer)
+    return state.with_sinks(changed), effects
+
+
+def wave_failed(
+    state: Delivery, wave_id: int, fault: Fault, *, now_ms: int, jitter: float = 0.0
+) -> tuple[Delivery, list[Effect]]:
+    """WaveFail for all: the job itself failed. Orders may have committed, so cursors are read again.
+
+    No single sink is to blame, so none is late; but a job that fails again and again is tried in halves,
+    until whatever breaks it is alone.
+    """
+    wave = state.waves[wave_id]
+    state = replace(state, waves={key: other for key, other in state.waves.items() if key != wave_id})
+    changed = {}
+    for name, order in wave.sinks.items():
+        sink = state.sinks[name]
+        if _awaited(sink, order.epoch, "applying") and sink.wave == wave_id:
+            failed = _failed(sink, fault, _delayed(sink, fault, now_ms, jitter))
+            changed[name] = replace(failed, broken_waves=sink.broken_waves + 1)
     return state.with_sinks(changed), []
-
-
-def wave_failed(state: Delivery, wave_id: int, fault: Fault, *, now_ms: int) -> tuple[Delivery, list[Effect]]:
-    """WaveFail for all: the job itself failed. Orders may have committed, so cursors are read again."""
-    receipts = [
-        Receipt(sink=name, epoch=order.epoch, outcome="failed", fault=fault)
-        for name, order in state.waves[wave_id].sinks.items()
-    ]
-    return wave_done(state, wave_id, upto=state.waves[wave_id].upto_max, receipts=receipts, now_ms=now_ms)
 
 
 # --- what users ask for -------------------------------------------------------------------------------
@@ -309,12 +310,13 @@ def wave_failed(state: Delivery, wave_id: int, fault: Fault, *, now_ms: int) -> 
 
 def pause(state: Delivery, *, sinks: frozenset[str]) -> Delivery:
     """Pause: exactly these sinks get no new order."""
-    changed = {
-        name: replace(sink, paused=name in sinks)
-        for name, sink in state.sinks.items()
-        if sink.paused != (name in sinks)
-    }
-    return state.with_sinks(changed) if changed else state
+    return state.with_sinks(
+        {
+            name: replace(sink, paused=name in sinks)
+            for name, sink in state.sinks.items()
+            if sink.paused != (name in sinks)
+        }
+    )
 
 
 def pause_table(state: Delivery, table: str) -> Delivery:
@@ -324,8 +326,8 @@ def pause_table(state: Delivery, table: str) -> Delivery:
         copy = sink.copies.get(table)
         if sink.phase == "idle" and copy is not None and copy.status == "streaming" and copy.at is not None:
             hold = Hold(copy.at, PAUSED_CODE, f"{table} is paused")
-            changed[name] = _with_copy(sink, table, _held(hold))
-    return state.with_sinks(changed) if changed else state
+            changed[name] = replace(sink, copies={**sink.copies, table: held(hold)})
+    return state.with_sinks(changed)
 
 
 def resume_table(state: Delivery, table: str) -> Delivery:
@@ -333,41 +335,85 @@ def resume_table(state: Delivery, table: str) -> Delivery:
     changed = {}
     for name, sink in state.sinks.items():
         copy = sink.copies.get(table)
-        if sink.phase != "idle" or copy is None or copy.status != "held":
-            continue
-        paused = copy.hold is not None and copy.hold.code == PAUSED_CODE
-        readable = copy.at is not None and state.oldest is not None and copy.at >= state.oldest
-        mirror = sink.settings[table].mode == "mirror"
-        # A mirror that stopped with an error is seeded anew: whatever went wrong, it is repaired.
-        goes_on = readable and (paused or not mirror)
-        changed[name] = _with_copy(sink, table, Copy("streaming", copy.at) if goes_on else Copy("unseeded"))
-    return state.with_sinks(changed) if changed else state
+        if sink.phase == "idle" and copy is not None and copy.status == "held":
+            again = resumed(state, copy, sink.settings[table])
+            changed[name] = replace(sink, copies={**sink.copies, table: again})
+    return state.with_sinks(changed)
 
 
-# --- leaves -------------------------------------------------------------------------------------------
+# --- leaves: starting ---------------------------------------------------------------------------------
+
+_Job = tuple[Sequence[str], Mapping[str, Position | None], Position | None, Position]
+_NO_ANSWER = Fault("TC3006", "the wave ended without the sink's answer", "None needed.", Retry.RETRYABLE)
 
 
 def _start(
-    state: Delivery,
-    kind: Literal["changes", "seed", "persist"],
-    members: list[str],
-    tables: Mapping[str, Position | None],
-    after: Position | None,
-    upto_max: Position,
-    late: bool,
+    state: Delivery, kind: WaveKind, jobs: Sequence[_Job], *, late: bool
 ) -> tuple[Delivery, list[Effect]]:
-    orders = {}
-    changed = {}
-    for name in members:
-        sink = state.sinks[name]
-        require(sink.phase == "idle" and sink.wave is None, "D3: at most one wave in flight for a sink")
-        require(sink.token > 0, "D6: only a sink that is ours is written to")
-        holds = {t: copy.hold for t, copy in sink.copies.items() if copy.hold is not None}
-        orders[name] = SinkOrder(sink.epoch, sink.token, sink.cursor, holds)
-        changed[name] = replace(sink, phase="applying", wave=state.next_wave)
-    wave = Wave(state.next_wave, kind, orders, tables, after, upto_max, late)
-    state = replace(state, next_wave=wave.id + 1, waves={**state.waves, wave.id: wave})
-    return state.with_sinks(changed), [RunWave(wave)]
+    """One wave for each job: (members, tables, after, upto_max)."""
+    waves: dict[int, Wave] = {}
+    changed: dict[str, SinkState] = {}
+    for number, (members, tables, after, upto_max) in enumerate(jobs, start=state.next_wave):
+        orders = {}
+        for name in members:
+            sink = state.sinks[name]
+            require(sink.phase == "idle" and sink.wave is None, "D3: at most one wave in flight for a sink")
+            require(sink.token > 0, "D6: only a sink that is ours is written to")
+            require(sink.cursor is None or sink.cursor <= upto_max, "D1: a cursor never moves back")
+            holds = {table: copy.hold for table, copy in sink.copies.items() if copy.hold is not None}
+            orders[name] = SinkOrder(sink.epoch, sink.token, sink.cursor, holds)
+            changed[name] = replace(sink, phase="applying", wave=number)
+        waves[number] = Wave(number, kind, orders, tables, after, upto_max, late, state.identity)
+    state = replace(state, next_wave=state.next_wave + len(waves), waves={**state.waves, **waves})
+    return state.with_sinks(changed), [RunWave(wave) for wave in waves.values()]
+
+
+def _wants_changes(sink: SinkState, head: Position) -> bool:
+    """Idle, seeded, and something it streams stands before the head."""
+    return (
+        sink.phase == "idle"
+        and not sink.paused
+        and not unseeded(sink)
+        and any(c.status == "streaming" and c.at is not None and c.at < head for c in sink.copies.values())
+    )
+
+
+def _lack(sink: SinkState) -> tuple[object, ...]:
+    """Sinks with equal lacks can share a wave."""
+    streaming = tuple(sorted((t, c.at) for t, c in sink.copies.items() if c.status == "streaming"))
+    return (sink.position, streaming, sink.broken_waves)
+
+
+def _part(state: Delivery, members: list[str]) -> list[str]:
+    """All of a group, or half as many after each job that failed as a whole."""
+    return members[: max(1, len(members) >> state.sinks[members[0]].broken_waves)]
+
+
+def _place(sink: SinkState) -> Position:
+    if sink.position is None:
+        raise AssertionError("D2: a sink that streams has a position")
+    return sink.position
+
+
+def _seed_place(state: Delivery, sink: SinkState) -> Position | None:
+    """Where a seed is pinned. None: the last look at the source is older than the sink's cursor."""
+    if streams(sink):
+        return sink.position
+    stale = sink.cursor is not None and state.head is not None and state.head < sink.cursor
+    return None if stale else state.head
+
+
+def _may_persist(sink: SinkState) -> bool:
+    ahead = sink.position is not None and sink.position != sink.cursor
+    return sink.phase == "idle" and not sink.paused and ahead and not unseeded(sink)
+
+
+# --- leaves: answers ----------------------------------------------------------------------------------
+
+
+def _awaited(sink: SinkState, epoch: int, phase: str) -> bool:
+    """D4: no reset has happened since the question was asked."""
+    return sink.epoch == epoch and sink.phase == phase
 
 
 def _reset(sink: SinkState) -> SinkState:
@@ -377,127 +423,82 @@ def _reset(sink: SinkState) -> SinkState:
     )
 
 
-def _fail(sink: SinkState, receipt: Receipt, now_ms: int) -> SinkState:
+def _failed(sink: SinkState, fault: Fault | None, retry_at_ms: int) -> SinkState:
     """Reset first: the order may have committed, so the cursor is read again before anything else."""
-    failures = sink.failures + 1
-    delay = min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS << min(failures - 1, 10))
-    if receipt.fault is not None and receipt.fault.retry is Retry.NOT_RETRYABLE:
-        delay = BACKOFF_MAX_MS
     return replace(
-        _reset(sink),
-        phase="acquired",
-        failures=failures,
-        retry_at_ms=now_ms + delay,
-        fault=receipt.fault,
-        late=True,
+        _reset(sink), phase="acquired", failures=sink.failures + 1, retry_at_ms=retry_at_ms, fault=fault
     )
+
+
+def _refused(sink: SinkState, receipt: Receipt, retry_at_ms: int) -> SinkState:
+    """The sink itself failed or did not answer in time: it leaves its group."""
+    return replace(_failed(sink, receipt.fault, retry_at_ms), late=True)
+
+
+def _delayed(sink: SinkState, fault: Fault | None, now_ms: int, jitter: float) -> int:
+    """When to try again; `jitter` in [0, 1] adds up to that share of the delay."""
+    delay = min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS << min(sink.failures, 10))
+    if fault is not None and fault.retry is not Retry.RETRYABLE:
+        delay = BACKOFF_MAX_MS
+    return now_ms + delay + int(delay * jitter)
+
+
+def _raise_token(receipt: Receipt) -> list[Effect]:
+    return [] if receipt.fenced_by is None else [RaiseToken(receipt.sink, receipt.fenced_by)]
 
 
 def _at_cursor(state: Delivery, sink: SinkState, cursor: Cursor) -> SinkState:
-    """A recovered sink stands at its cursor; copies that it does not have yet are to be seeded."""
-    copies = {table: _copy_at(cursor, table, wanted) for table, wanted in sink.settings.items()}
-    sink = replace(
-        sink, phase="idle", cursor=cursor.position, position=cursor.position, copies=copies, wave=None
-    )
-    other_source = cursor.position is not None and cursor.source_identity != state.identity
-    oldest = state.head if other_source else state.oldest
-    return sink if oldest is None else _gap(sink, oldest, everything=other_source)
-
-
-def _copy_at(cursor: Cursor, table: str, wanted: CopySettings) -> Copy:
-    known = cursor.copies.get(table)
+    """A sink stands at its cursor; copies that it does not have yet are to be seeded."""
+    copies = {table: copy_at(cursor, table, wanted) for table, wanted in sink.settings.items()}
     place = cursor.position
-    if known is None or place is None or not known.columns:
-        return Copy("unseeded") if known is None or known.hold is None else _held(known.hold)
-    if known.fingerprint != wanted.fingerprint:
-        message = f"the key, route or mode of {table} was changed; its copy would be replaced"
-        return Copy("unseeded") if wanted.accept else _held(Hold(place, CHANGED_CODE, message))
-    if known.hold is None:
-        return Copy("streaming", place)
-    # The settings were changed and changed back: it goes on from where it stood.
-    return Copy("streaming", known.hold.at) if known.hold.code == CHANGED_CODE else _held(known.hold)
+    sink = replace(sink, phase="idle", cursor=place, position=place, copies=copies, wave=None)
+    if state.oldest is None or state.head is None or place is None:
+        return sink
+    if cursor.source_identity == state.identity:
+        return gap(sink, state.oldest)
+    return (
+        backwards(sink, place, state.head) if state.head <= place else gap(sink, state.head, everything=True)
+    )
 
 
-def _held(hold: Hold) -> Copy:
-    return Copy("held", hold.at, hold)
-
-
-def _committed(state: Delivery, sink: SinkState, cursor: Cursor) -> SinkState:
+def _committed(state: Delivery, sink: SinkState, cursor: Cursor, pace: Position | None) -> SinkState:
     """The sink has told its cursor after a commit."""
-    moved = cursor.position is not None and (sink.cursor is None or cursor.position >= sink.cursor)
+    place = cursor.position
+    moved = place is not None and (sink.cursor is None or place >= sink.cursor)
     require(moved, "D1: a cursor never moves back")
-    caught_up = cursor.position == state.head
+    keeps_up = place is not None and (pace is None or place >= pace)
     return replace(
         _at_cursor(state, sink, cursor),
         failures=0,
+        broken_waves=0,
         fault=None,
-        late=sink.late and not caught_up,
+        late=sink.late and not keeps_up,
     )
 
 
-def _advance(sink: SinkState, wave: Wave, upto: Position) -> SinkState:
+def _pace(state: Delivery) -> Position | None:
+    """Where the slowest of the punctual sinks stands: a late one that is there joins them again."""
+    places = [sink.position for sink in state.sinks.values() if not sink.late and sink.position is not None]
+    return min(places, default=None)
+
+
+def _advance(state: Delivery, sink: SinkState, wave: Wave, upto: Position) -> SinkState:
     """Nothing in the window was for this sink: its read position moves, its cursor stays."""
-    if wave.kind != "changes":
-        return replace(sink, phase="idle", wave=None)
-    require(sink.position is not None and upto >= sink.position, "D1: a position never moves back")
+    require(upto >= _place(sink), "D1: a position never moves back")
     copies = {
         table: replace(copy, at=upto) if copy.status == "streaming" else copy
         for table, copy in sink.copies.items()
     }
-    return replace(sink, phase="idle", wave=None, position=upto, copies=copies)
+    moved = replace(sink, phase="idle", wave=None, position=upto, copies=copies, broken_waves=0)
+    return _known_places(state, moved, wave)
 
 
-def _fell_behind(copy: Copy, oldest: Position) -> bool:
-    return copy.status == "streaming" and copy.at is not None and copy.at < oldest
-
-
-def _gap(sink: SinkState, oldest: Position, *, everything: bool = False) -> SinkState:
-    """D5: a streaming copy whose place is gone is seeded anew (mirror) or held (append, on_gap: stop)."""
-    copies = dict(sink.copies)
-    for table, copy in sink.copies.items():
-        if copy.status != "streaming" or not (everything or _fell_behind(copy, oldest)):
-            continue
-        wanted = sink.settings[table]
-        if wanted.mode == "mirror" and wanted.on_gap == "backfill":
-            copies[table] = Copy("unseeded")
-        else:
-            place = copy.at or oldest
-            message = f"the source no longer has its history after {place}; the oldest position is {oldest}"
-            copies[table] = _held(Hold(place, GAP_CODE, message))
-    return replace(sink, copies=copies)
-
-
-def _wants_changes(sink: SinkState, head: Position) -> bool:
-    """Idle, seeded, and something it streams stands before the head."""
+def _known_places(state: Delivery, sink: SinkState, wave: Wave) -> SinkState:
+    """D5: while the wave ran, the source may have been replaced, or its history cut."""
     return (
-        sink.phase == "idle"
-        and not sink.paused
-        and not _unseeded(sink)
-        and any(c.status == "streaming" and c.at is not None and c.at < head for c in sink.copies.values())
+        sink if state.oldest is None else gap(sink, state.oldest, everything=wave.identity != state.identity)
     )
 
 
-def _lack(sink: SinkState) -> tuple[object, ...]:
-    """Sinks with equal lacks can share a wave."""
-    streaming = tuple(sorted((t, c.at) for t, c in sink.copies.items() if c.status == "streaming"))
-    return (sink.position, streaming)
-
-
-def _unseeded(sink: SinkState) -> list[str]:
-    return [table for table, copy in sink.copies.items() if copy.status == "unseeded"]
-
-
-def _streams(sink: SinkState) -> bool:
-    return any(copy.status == "streaming" for copy in sink.copies.values())
-
-
-def _next_ahead(state: Delivery, position: Position) -> Position:
-    """The nearest place ahead where another sink stands, or the head."""
-    require(state.head is not None, "a wave starts only after the source was observed")
-    ahead = [s.position for s in state.sinks.values() if s.position is not None and s.position > position]
-    assert state.head is not None
-    return min([*ahead, state.head])
-
-
-def _with_copy(sink: SinkState, table: str, copy: Copy) -> SinkState:
-    return replace(sink, copies={**sink.copies, table: copy})
+def _fell_behind(sink: SinkState, oldest: Position) -> bool:
+    return any(fell_behind(copy, oldest) for copy in sink.copies.values())
