@@ -76,23 +76,28 @@ def write_cursor(lake: Lake, cursor: Cursor, *, previous: CursorRow) -> CursorRo
     return replace(row, rows=2)
 
 
-def take_over(lake: Lake, pipeline: str, *, token: int) -> CursorRow:
-    """Make the pipeline's rows ours, creating what is missing. A larger token at the sink is kept.
+def take_over(lake: Lake, pipeline: str, *, token: int) -> tuple[CursorRow | None, CursorRow]:
+    """Make the pipeline's rows ours, creating what is missing; a larger token at the sink is kept.
 
-    Runs inside a transaction; the caller compares the token of what is returned with its own.
+    Returns the newest row before and after; the caller commits if they differ.
     """
     row = _existing_row(lake, pipeline)
     if row is None:
         first = CursorRow(pipeline, Cursor(position=None, token=token), number=1, rows=1)
         _insert(lake, first)
-        return first
+        return None, first
     if row.cursor.token >= token:
-        return row
+        return row, row
+    raise_token(lake, row, token=token)
+    return row, replace(row, cursor=replace(row.cursor, token=token))
+
+
+def raise_token(lake: Lake, row: CursorRow, *, token: int) -> None:
+    """Put the token into all rows of the pipeline. An update that finds none would raise nothing."""
     changed = lake.connection.execute(
-        f"UPDATE {_table(lake)} SET token = ? WHERE pipeline = ?", [token, pipeline]
+        f"UPDATE {_table(lake)} SET token = ? WHERE pipeline = ?", [token, row.pipeline]
     ).fetchone()
     require(changed == (row.rows,), "a takeover changes every cursor row of its pipeline")
-    return replace(row, cursor=replace(row.cursor, token=token))
 
 
 def _existing_row(lake: Lake, pipeline: str) -> CursorRow | None:

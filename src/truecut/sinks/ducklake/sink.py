@@ -19,7 +19,7 @@ from truecut.lake import LakeAddress, fault_of
 from truecut.model.order import Order, Receipt
 from truecut.runtime.failpoint import failpoint
 from truecut.sinks.contract import Packet
-from truecut.sinks.ducklake.cursor import take_over
+from truecut.sinks.ducklake.cursor import remember, take_over
 from truecut.sinks.ducklake.pool import Lake, attached, session
 from truecut.sinks.ducklake.stage import stage
 from truecut.sinks.ducklake.transaction import Transaction, fenced
@@ -61,12 +61,17 @@ class DuckLakeSink:
 
     def _take_over(self, lake: Lake, *, epoch: int, token: int) -> Receipt:
         lake.begin()
-        row = take_over(lake, self.pipeline, token=token)
-        lake.connection.execute("COMMIT")
-        failpoint("after_takeover")
+        before, row = take_over(lake, self.pipeline, token=token)
         if row.cursor.token > token:
+            lake.rollback()
             return fenced(self.name, epoch, token=token, newer=row.cursor.token)
-        return Receipt(self.name, epoch, "applied", cursor=row.cursor)
+        if row == before:  # ours already
+            lake.rollback()
+        else:
+            lake.commit()
+            remember(lake, row)
+            failpoint("after_takeover")
+        return Receipt(self.name, epoch, "applied", cursor=row.cursor, sink_version=str(lake.snapshot))
 
     def _answer(self, run: Callable[[], Receipt], *, epoch: int) -> Receipt:
         started = time.monotonic()

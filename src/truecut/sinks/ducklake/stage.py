@@ -59,7 +59,8 @@ def _examine(
         return None, None
     if wanted.kind == "replace":
         return None, seed_faults(connection, table, rows, key=wanted.key)
-    return resolve(connection, table, rows, key=wanted.key)
+    assert wanted.schema is not None
+    return resolve(connection, table, rows, key=wanted.key, schema=wanted.schema)
 
 
 @dataclass(slots=True)

@@ -79,10 +79,12 @@ def apply_net(lake: Lake, table: str, wanted: TableOrder, net: Net) -> Counts:
 
 def compare_keys(lake: Lake, table: str, key: tuple[str, ...], net: Net) -> None:
     """An inserted key is not live at the sink; a changed one is there exactly once."""
+    within, bounds = _within(net)
     found = lake.connection.execute(
         f"SELECT count(*) FILTER (n.{net.first_op} = {INSERT}), "
         f"count(*) FILTER (n.{net.first_op} <> {INSERT}) "
-        f"FROM {net.relation} n JOIN {qualified(lake, table)} t ON {_same_key(key)}"
+        f"FROM {net.relation} n JOIN {qualified(lake, table)} t ON {_same_key(key)} WHERE {within}",
+        bounds,
     ).fetchone()
     assert found is not None
     clashes, live = found
@@ -102,9 +104,11 @@ def compare_keys(lake: Lake, table: str, key: tuple[str, ...], net: Net) -> None
 
 def delete_keys(lake: Lake, table: str, key: tuple[str, ...], net: Net) -> None:
     """Remove the rows that the window found live."""
+    within, bounds = _within(net)
     lake.connection.execute(
-        f"DELETE FROM {qualified(lake, table)} t WHERE EXISTS (FROM {net.relation} n "
-        f"WHERE n.{net.first_op} <> {INSERT} AND {_same_key(key)})"
+        f"DELETE FROM {qualified(lake, table)} t WHERE {within} AND EXISTS (FROM {net.relation} n "
+        f"WHERE n.{net.first_op} <> {INSERT} AND {_same_key(key)})",
+        bounds,
     )
 
 
@@ -164,6 +168,12 @@ def _control(generation: int) -> str:
 
 def _altered(table: str) -> TableStop:
     return TableStop(table, "TC3016", f"{table} was altered or dropped at the sink; seed it again")
+
+
+def _within(net: Net) -> tuple[str, list[str]]:
+    """A condition that lets DuckLake leave out files by their ranges, and its parameters."""
+    terms = [f"t.{identifier(r.column)} BETWEEN ?::{r.type} AND ?::{r.type}" for r in net.ranges]
+    return " AND ".join(terms) or "true", [bound for r in net.ranges for bound in (r.least, r.greatest)]
 
 
 def _same_key(key: tuple[str, ...]) -> str:

@@ -1,0 +1,42 @@
+"""A new lake for each test, on each kind of catalog."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.postgres_server import PostgresServer
+from truecut.lake import LakeAddress, parse_address
+
+KINDS = ("duckdb", "sqlite", "postgres")
+_numbers = itertools.count(1)
+
+MakeLake = Callable[[str], LakeAddress]
+
+
+@pytest.fixture
+def make_lake(tmp_path: Path, postgres: PostgresServer) -> MakeLake:
+    """Addresses of lakes that do not exist yet, by kind of catalog."""
+
+    def make(kind: str) -> LakeAddress:
+        number = next(_numbers)
+        data = f"lakes/{number}-data"
+        if kind == "postgres":
+            return parse_address(
+                f"postgres:{postgres.create_database(f'sink_{number}')}", data, base=tmp_path
+            )
+        scheme = "sqlite:" if kind == "sqlite" else ""
+        return parse_address(f"{scheme}lakes/{number}.{kind}", data, base=tmp_path)
+
+    return make
+
+
+@pytest.fixture(params=KINDS)
+def address(request: Any, make_lake: MakeLake) -> LakeAddress:
+    """One lake of each kind."""
+    kind: str = request.param
+    return make_lake(kind)

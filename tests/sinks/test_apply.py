@@ -1,0 +1,347 @@
+"""The laws of apply, on every kind of catalog; content is read back by plain duckdb."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sinks.world import (
+    MAINTENANCE,
+    applied,
+    changes,
+    cursor_of,
+    opened,
+    order,
+    packets,
+    position,
+    read,
+    rows,
+    seed,
+    sink,
+    tenant,
+)
+from truecut.errors import Fault, Retry
+from truecut.lake import LakeAddress
+from truecut.model.change import DELETE, INSERT, READ, UPDATE
+from truecut.model.cursor import Hold
+from truecut.model.order import Counts, TableOrder
+from truecut.model.table import Column, Mode, TableSchema
+from truecut.sinks.contract import Packet
+
+SEED = [(READ, 4, 1, "a"), (READ, 4, 2, "b"), (READ, 4, 3, "c")]
+
+
+def seeded(address: LakeAddress) -> None:
+    """Recovered with token 1, table `t` seeded at 4 with three rows."""
+    applied(sink(address).recover(epoch=1, token=1))
+    applied(sink(address).apply(order(None, 4, t=seed()), packets(t=SEED)))
+
+
+def test_recover_creates_the_lake_and_reports_an_empty_cursor(address: LakeAddress) -> None:
+    """A sink that does not exist yet is created, folders included, and holds a cursor row of ours."""
+    receipt = sink(address).recover(epoch=3, token=5)
+    assert (receipt.outcome, receipt.epoch) == ("applied", 3)
+    assert receipt.cursor is not None
+    assert (receipt.cursor.position, receipt.cursor.token, receipt.cursor.copies) == (None, 5, {})
+    assert cursor_of(address) == (None, 5)
+
+
+def test_a_seed_replaces_whatever_the_table_held(address: LakeAddress) -> None:
+    """REPLACE: after a seed the mirror holds exactly its rows; a second seed leaves nothing of the first."""
+    seeded(address)
+    assert read(address, "t") == [(1, "a"), (2, "b"), (3, "c")]
+    receipt = applied(sink(address).apply(order(4, 9, t=seed()), packets(t=[(READ, 9, 2, "z")])))
+    assert receipt.counts == {"main.t": Counts(puts=1)}
+    assert read(address, "t") == [(2, "z")]
+    applied(sink(address).apply(order(9, 10, t=seed()), iter([])))
+    assert read(address, "t") == []
+    assert cursor_of(address) == (str(position(10)), 1)
+
+
+def test_the_latest_change_of_a_key_wins(address: LakeAddress) -> None:
+    """A window's net effect: updated, deleted, re-created, moved, and inserted and deleted again."""
+    seeded(address)
+    window = [
+        (UPDATE, 5, 1, "a1"),
+        (DELETE, 5, 2, "b"),
+        (INSERT, 6, 4, "d"),
+        (UPDATE, 7, 1, "a2"),
+        (INSERT, 7, 2, "b again"),
+        (DELETE, 7, 3, "c"),
+        (INSERT, 7, 5, "e"),
+        (DELETE, 8, 5, "e"),
+    ]
+    receipt = applied(sink(address).apply(order(4, 8, t=changes()), packets(t=window)))
+    assert read(address, "t") == [(1, "a2"), (2, "b again"), (4, "d")]
+    assert receipt.counts == {"main.t": Counts(puts=3, deletes=1)}
+
+
+def test_the_receipt_names_the_snapshot_it_made(address: LakeAddress) -> None:
+    """sink_version is the lake's own id of the commit: reading the table AT it gives the order's rows."""
+    seeded(address)
+    first = applied(sink(address).apply(order(4, 5, t=changes()), packets(t=[(DELETE, 5, 2, "b")])))
+    second = applied(sink(address).apply(order(5, 6, t=changes()), packets(t=[(DELETE, 6, 1, "a")])))
+    assert read(address, f"t AT (VERSION => {first.sink_version})", "id") == [(1,), (3,)]
+    assert read(address, f"t AT (VERSION => {second.sink_version})", "id") == [(3,)]
+
+
+def test_composite_and_text_keys_match_whole(address: LakeAddress) -> None:
+    """A key of several columns is one key: rows that share a part of it stay."""
+    schema = TableSchema(
+        "8", (Column(1, "k", "VARCHAR"), Column(2, "n", "INTEGER"), Column(3, "v", "VARCHAR"))
+    )
+    pair = ("k", "n")
+    applied(sink(address).recover(epoch=1, token=1))
+    start = rows([(READ, 1, "a", 1, "x"), (READ, 1, "a", 2, "y"), (READ, 1, "ü" * 300, 1, "z")], schema)
+    applied(
+        sink(address).apply(order(None, 1, t=seed(schema=schema, key=pair)), iter([Packet("main.t", start)]))
+    )
+    step = rows([(UPDATE, 2, "a", 2, "Y"), (DELETE, 2, "ü" * 300, 1, "z"), (INSERT, 2, "b", 1, "n")], schema)
+    applied(
+        sink(address).apply(order(1, 2, t=changes(schema=schema, key=pair)), iter([Packet("main.t", step)]))
+    )
+    assert read(address, "t") == [("a", 1, "x"), ("a", 2, "Y"), ("b", 1, "n")]
+
+
+def test_an_order_that_ran_is_answered_without_an_effect(address: LakeAddress) -> None:
+    """The same order again: `already`, with the cursor; nothing is written twice."""
+    applied(sink(address).recover(epoch=1, token=1))
+    applied(sink(address).apply(order(None, 4, t=seed(), log=seed("append")), packets(t=SEED, log=SEED)))
+    again = order(4, 5, t=changes(), log=changes("append"))
+    window = [(UPDATE, 5, 1, "a1"), (INSERT, 5, 9, "n")]
+    first = applied(sink(address).apply(again, packets(t=window, log=window)))
+    second = sink(address).apply(again, packets(t=window, log=window))
+    assert (second.outcome, second.cursor) == ("already", first.cursor)
+    assert read(address, "t") == [(1, "a1"), (2, "b"), (3, "c"), (9, "n")]
+    assert len(read(address, "log")) == 5
+
+
+def test_an_order_from_elsewhere_is_refused(address: LakeAddress) -> None:
+    """A cursor that stands neither at `expected` nor at `upto` refuses: retryable, nothing written."""
+    seeded(address)
+    receipt = sink(address).apply(order(3, 9, t=changes()), packets(t=[(INSERT, 9, 9, "n")]))
+    assert receipt.outcome == "failed"
+    assert receipt.fault is not None
+    assert (receipt.fault.code, receipt.fault.retry) == ("TC4012", Retry.RETRYABLE)
+    assert cursor_of(address) == (str(position(4)), 1)
+    assert read(address, "t", "id") == [(1,), (2,), (3,)]
+
+
+def test_a_newer_token_fences_the_older_one_out(address: LakeAddress) -> None:
+    """After a takeover the old owner's orders and takeovers fail and say who owns the sink."""
+    seeded(address)
+    applied(sink(address).recover(epoch=2, token=7))
+    applied(sink(address).recover(epoch=2, token=7))  # the same owner again: fine
+    late = sink(address).apply(order(4, 5, t=changes(), token=1), packets(t=[(DELETE, 5, 1, "a")]))
+    assert (late.outcome, late.fenced_by) == ("failed", 7)
+    assert late.fault is not None
+    assert late.fault.retry is Retry.FATAL
+    older = sink(address).recover(epoch=2, token=6)
+    assert (older.outcome, older.fenced_by, older.cursor) == ("failed", 7, None)
+    assert read(address, "t", "id") == [(1,), (2,), (3,)]
+    applied(sink(address).apply(order(4, 5, t=changes(), token=7), packets(t=[(DELETE, 5, 1, "a")])))
+    assert cursor_of(address) == (str(position(5)), 7)
+
+
+def test_two_pipelines_share_a_lake(address: LakeAddress) -> None:
+    """Each pipeline has its own cursor and fence; another's takeover touches neither."""
+    seeded(address)
+    other = sink(address, pipeline="other")
+    applied(other.recover(epoch=1, token=40))
+    applied(other.apply(order(None, 2, token=40, u=seed()), packets(u=[(READ, 2, 8, "o")])))
+    applied(sink(address).apply(order(4, 5, t=changes()), packets(t=[(DELETE, 5, 1, "a")])))
+    assert cursor_of(address) == (str(position(5)), 1)
+    assert cursor_of(address, "other") == (str(position(2)), 40)
+    assert (read(address, "t"), read(address, "u")) == ([(2, "b"), (3, "c")], [(8, "o")])
+
+
+@pytest.mark.parametrize(
+    ("window", "code"),
+    [
+        ([(INSERT, 5, 1, "twice")], "TC3023"),
+        ([(UPDATE, 5, 9, "lost")], "TC3024"),
+        ([(DELETE, 5, 9, "lost")], "TC3024"),
+        ([(INSERT, 5, 1, "twice"), (UPDATE, 5, 9, "lost")], "TC3023"),
+        ([(INSERT, 5, 9, "n"), (INSERT, 6, 9, "n")], "TC3022"),
+        ([(DELETE, 5, 1, "a"), (UPDATE, 6, 1, "a")], "TC3022"),
+        ([(INSERT, 5, None, "n")], "TC3021"),
+    ],
+)
+def test_a_contradiction_stops_that_table_alone(
+    address: LakeAddress, window: list[tuple[object, ...]], code: str
+) -> None:
+    """Key uniqueness: an insert of a live key, a change of an absent one or a NULL key holds the table where
+    it stands, untouched, without a value in the message; the other tables of the order commit."""
+    applied(sink(address).recover(epoch=1, token=1))
+    applied(sink(address).apply(order(None, 4, t=seed(), u=seed()), packets(t=SEED, u=SEED)))
+    receipt = applied(
+        sink(address).apply(order(4, 6, t=changes(), u=changes()), packets(t=window, u=[(DELETE, 6, 1, "a")]))
+    )
+    assert receipt.cursor is not None
+    hold = receipt.cursor.copies["main.t"].hold
+    assert hold is not None
+    assert (hold.at, hold.code) == (position(4), code)
+    assert not any(value in hold.message for value in ("twice", "lost"))
+    assert receipt.cursor.copies["main.u"].hold is None
+    assert read(address, "t") == [(1, "a"), (2, "b"), (3, "c")]
+    assert read(address, "u") == [(2, "b"), (3, "c")]
+    assert sink(address).recover(epoch=1, token=1).cursor == receipt.cursor
+
+
+def test_a_held_table_goes_on_from_its_own_place(address: LakeAddress) -> None:
+    """A hold is recorded and lifted by the table's next changes, also when the sink itself does not move;
+    that order, too, has an effect only once."""
+    seeded(address)
+    hold = Hold(position(4), "TC3002", "main.t is paused")
+    receipt = applied(
+        sink(address).apply(order(4, 8, t=TableOrder("hold", "mirror", (), None, hold)), iter([]))
+    )
+    assert receipt.cursor is not None
+    assert receipt.cursor.copies["main.t"].hold == hold
+    resumed = order(8, 8, t=changes(), log=changes("append"))
+    window = [(INSERT, 6, 6, "six")]
+    receipt = applied(sink(address).apply(resumed, packets(t=window)))
+    assert receipt.cursor is not None
+    assert receipt.cursor.copies["main.t"].hold is None
+    again = sink(address).apply(resumed, packets(t=window))
+    assert again.cursor == receipt.cursor
+    assert read(address, "t") == [(1, "a"), (2, "b"), (3, "c"), (6, "six")]
+
+
+def test_a_table_whose_rows_could_not_be_read_is_held(address: LakeAddress) -> None:
+    """A packet with a fault holds its table with that code, drops its rows, and lets the others go on."""
+    applied(sink(address).recover(epoch=1, token=1))
+    applied(sink(address).apply(order(None, 4, t=seed(), u=seed()), packets(t=SEED, u=SEED)))
+    broken = Packet("main.t", fault=Fault("TC2999", "cannot be read", "wait"))
+    following = packets(t=[(DELETE, 5, 1, "a")], u=[(DELETE, 5, 1, "a")])
+    receipt = applied(sink(address).apply(order(4, 5, t=changes(), u=changes()), iter([broken, *following])))
+    assert receipt.cursor is not None
+    assert receipt.cursor.copies["main.t"].hold == Hold(position(4), "TC2999", "cannot be read")
+    assert (read(address, "t", "id"), read(address, "u", "id")) == ([(1,), (2,), (3,)], [(2,), (3,)])
+
+
+def test_a_seed_with_a_key_twice_is_not_written(address: LakeAddress) -> None:
+    """Key uniqueness of a seed: the table is held and stays as it was; the others are seeded."""
+    applied(sink(address).recover(epoch=1, token=1))
+    twice = [*SEED, (READ, 4, 1, "again")]
+    receipt = applied(sink(address).apply(order(None, 4, t=seed(), u=seed()), packets(t=twice, u=SEED)))
+    assert receipt.cursor is not None
+    hold = receipt.cursor.copies["main.t"].hold
+    assert hold is not None
+    assert (hold.at, hold.code) == (position(0), "TC3020")
+    assert read(address, "u", "id") == [(1,), (2,), (3,)]
+    applied(sink(address).apply(order(4, 5, t=seed(), u=changes()), packets(t=SEED)))
+    assert read(address, "t", "id") == [(1,), (2,), (3,)]
+
+
+def test_append_keeps_every_change(address: LakeAddress) -> None:
+    """One row for each change, with op, position, sequence and time; deletes with their old values."""
+    applied(sink(address).recover(epoch=1, token=1))
+    applied(sink(address).apply(order(None, 4, t=seed("append")), packets(t=SEED[:1])))
+    window = [(UPDATE, 5, 1, "a1"), (UPDATE, 6, 1, "a2"), (DELETE, 6, 2, "old")]
+    receipt = applied(sink(address).apply(order(4, 6, t=changes("append")), packets(t=window)))
+    assert receipt.counts == {"main.t": Counts(puts=3)}
+    columns = (
+        "_truecut_position, _truecut_seq, _truecut_op, id, value, _truecut_transaction, "
+        "_truecut_committed_at::VARCHAR, _truecut_applied_at > '2026-01-01', _truecut_unchanged"
+    )
+    time, places = "2026-01-01 00:00:00+00", [str(position(place)) for place in (4, 5, 6)]
+    assert read(address, "t", columns) == [
+        (places[0], "0000000000000000", "read", 1, "a", places[0], time, True, None),
+        (places[1], "0000000000000000", "update", 1, "a1", places[1], time, True, None),
+        (places[2], "0000000000000001", "update", 1, "a2", places[2], time, True, None),
+        (places[2], "0000000000000002", "delete", 2, "old", places[2], time, True, None),
+    ]
+
+
+def test_a_table_that_we_did_not_make_is_refused(address: LakeAddress) -> None:
+    """`existing: refuse` leaves a foreign table alone and says how to go on; `replace` overwrites it."""
+    applied(sink(address).recover(epoch=1, token=1))
+    tenant(address, "CREATE TABLE lake.main.t (theirs INTEGER)", "INSERT INTO lake.main.t VALUES (1)")
+    receipt = sink(address).apply(order(None, 4, t=seed()), packets(t=SEED))
+    assert receipt.outcome == "failed"
+    assert receipt.fault is not None
+    assert (receipt.fault.code, receipt.fault.retry) == ("TC4013", Retry.NOT_RETRYABLE)
+    assert "existing: replace" in receipt.fault.fix
+    assert (read(address, "t"), cursor_of(address)) == ([(1,)], (None, 1))
+    applied(sink(address, existing="replace").apply(order(None, 4, t=seed()), packets(t=SEED)))
+    assert read(address, "t") == [(1, "a"), (2, "b"), (3, "c")]
+
+
+@pytest.mark.parametrize(("first", "then"), [("mirror", "append"), ("append", "mirror")])
+def test_a_change_of_mode_seeds_the_table_anew(address: LakeAddress, first: Mode, then: Mode) -> None:
+    """A table of ours in the other mode is replaced by the seed, never mixed."""
+    applied(sink(address).recover(epoch=1, token=1))
+    applied(sink(address).apply(order(None, 4, t=seed(first)), packets(t=SEED)))
+    applied(sink(address).apply(order(4, 4, t=seed(then)), packets(t=SEED)))
+    assert read(address, "t", "id, value") == [(1, "a"), (2, "b"), (3, "c")]
+    assert len(read(address, "t")[0]) == (2 if then == "mirror" else 9)
+
+
+def test_the_tenants_maintenance_changes_nothing(address: LakeAddress) -> None:
+    """Flush, merge, rewrite, expiry and clean-up between orders: cursor, fence and content stay right."""
+    seeded(address)
+    for place in range(5, 10):
+        tenant(address, *MAINTENANCE)
+        window = [(UPDATE, place, 1, f"v{place}"), (INSERT, place, place, "n")]
+        applied(sink(address).apply(order(place - 1, place, t=changes()), packets(t=window)))
+    tenant(address, *MAINTENANCE)
+    assert sink(address).apply(order(8, 9, t=changes(), token=0), iter([])).fenced_by == 1
+    assert cursor_of(address) == (str(position(9)), 1)
+    assert read(address, "t") == [(1, "v9"), (2, "b"), (3, "c"), *[(n, "n") for n in range(5, 10)]]
+
+
+def test_old_cursor_rows_are_thinned_out(address: LakeAddress, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cursor table stays small however many orders commit, and the newest row is never lost."""
+    monkeypatch.setattr("truecut.sinks.ducklake.cursor.ROWS_MAX", 4)
+    seeded(address)
+    for place in range(5, 15):
+        applied(sink(address).apply(order(place - 1, place), iter([])))
+    assert len(read_cursor_rows(address)) <= 5
+    assert cursor_of(address) == (str(position(14)), 1)
+    applied(sink(address).recover(epoch=2, token=2))
+    assert {token for (token,) in read_cursor_rows(address)} == {2}
+
+
+def read_cursor_rows(address: LakeAddress) -> list[tuple[int]]:
+    with opened(address) as connection:
+        return connection.execute("SELECT token FROM lake._truecut.cursor").fetchall()
+
+
+def test_large_windows_and_seeds_spill(address: LakeAddress, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows beyond the memory bound go to disk and arrive all the same."""
+    monkeypatch.setattr("truecut.sinks.ducklake.stage.MEMORY_BYTES_MAX", 1000)
+    applied(sink(address).recover(epoch=1, token=1))
+    parts = [[(READ, 4, n, f"v{n}") for n in range(start, start + 100)] for start in range(0, 1000, 100)]
+    found = (Packet("main.t", rows(part)) for part in parts)
+    applied(sink(address).apply(order(None, 4, t=seed()), found))
+    assert read(address, "t") == [(n, f"v{n}") for n in range(1000)]
+    found = (Packet("main.t", rows([(UPDATE, 5, n, "w") for _, _, n, _ in part])) for part in parts)
+    applied(sink(address).apply(order(4, 5, t=changes()), found))
+    assert read(address, "t") == [(n, "w") for n in range(1000)]
+
+
+def test_a_table_broken_by_the_tenant_stops_alone(address: LakeAddress) -> None:
+    """A table that its tenant dropped or altered is held; a seed repairs it."""
+    applied(sink(address).recover(epoch=1, token=1))
+    applied(sink(address).apply(order(None, 4, t=seed(), u=seed()), packets(t=SEED, u=SEED)))
+    tenant(address, "DROP TABLE lake.main.t", "ALTER TABLE lake.main.u DROP COLUMN value")
+    window = [(INSERT, 5, 9, "n")]
+    receipt = applied(sink(address).apply(order(4, 5, t=changes(), u=changes()), packets(t=window, u=window)))
+    assert receipt.cursor is not None
+    holds = {table: copy.hold.code if copy.hold else None for table, copy in receipt.cursor.copies.items()}
+    assert holds == {"main.t": "TC3016", "main.u": "TC3016"}
+    applied(sink(address).apply(order(5, 5, t=seed(), u=seed()), packets(t=SEED, u=SEED)))
+    assert read(address, "t") == read(address, "u") == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_kept_lakes_see_what_others_commit(address: LakeAddress) -> None:
+    """A kept attachment never answers from memory once anybody else has committed."""
+    seeded(address)
+    tenant(address, "DELETE FROM lake.main.t WHERE id = 1")
+    receipt = applied(sink(address).apply(order(4, 5, t=changes()), packets(t=[(UPDATE, 5, 1, "x")])))
+    assert receipt.cursor is not None
+    hold = receipt.cursor.copies["main.t"].hold
+    assert hold is not None
+    assert hold.code == "TC3024"
+    tenant(address, "UPDATE lake._truecut.cursor SET token = 9")
+    assert sink(address).apply(order(5, 6), iter([])).fenced_by == 9
