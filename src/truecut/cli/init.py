@@ -111,7 +111,8 @@ def _find_tables(dsn: str) -> list[FoundTable]:
         connection.execute(attach_sql(address, "lake", read_only=True))
         rows = connection.execute(
             "SELECT schema_name, table_name, list(column_name ORDER BY column_index) FROM duckdb_columns() "
-            "WHERE database_name = 'lake' AND schema_name <> '_truecut' AND NOT internal AND (schema_name, table_name) IN "
+            "WHERE database_name = 'lake' AND schema_name <> '_truecut' AND NOT internal "
+            "AND (schema_name, table_name) IN "
             "(SELECT (schema_name, table_name) FROM duckdb_tables() WHERE database_name = 'lake') "
             "GROUP BY ALL ORDER BY ALL"
         ).fetchall()

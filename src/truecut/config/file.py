@@ -21,8 +21,6 @@ from pydantic_core import PydanticCustomError
 
 from truecut.config import rules, units
 
-API_VERSION = "truecut/v1"
-
 
 def _duration(text: str) -> str:
     try:
@@ -218,7 +216,7 @@ class Spec(Section):
 class PipelineFile(Section):
     """A Truecut pipeline: one source, its tables, and the sinks they are replicated to."""
 
-    apiVersion: Literal["truecut/v1"]
-    kind: Literal["Pipeline"]
+    apiVersion: Literal["truecut/v1"] = Field(description="Version of this format.")
+    kind: Literal["Pipeline"] = Field(description="What the file describes.")
     metadata: Metadata
     spec: Spec

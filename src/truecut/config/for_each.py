@@ -53,6 +53,11 @@ class Template:
         return "".join(filled)
 
 
+class _NotCsv(Exception):
+    def __init__(self, line: int) -> None:
+        self.line = line
+
+
 def template(text: str, columns: Sequence[str]) -> Template:
     """Take a text apart; KeyError with the name of a placeholder that is no column."""
     parts = PLACEHOLDER.split(text)
@@ -71,15 +76,19 @@ def read_lines(path: Path, complain: Complain) -> Lines | None:
     content = _read(path, complain)
     if content is None:
         return None
-    records = _records(content, complain)
-    header = next(records, None)
-    if header is None or not any(header.values):
-        complain(rules.FOR_EACH_EMPTY, 1, "the file is empty; its first line must name the columns")
+    records = _records(content)
+    try:
+        header = next(records, None)
+        if header is None or not any(header.values):
+            complain(rules.FOR_EACH_EMPTY, 1, "the file is empty; its first line must name the columns")
+            return None
+        if not _header_is_sound(header, complain):
+            return None
+        return Lines(header.values, list(_sound_lines(header, records, complain)))
+    except _NotCsv as fault:
+        message = "not CSV: a quote that is not closed, or text after one"
+        complain(rules.FOR_EACH_LINE, fault.line, message)
         return None
-    if not _header_is_sound(header, complain):
-        return None
-    lines = list(_sound_lines(header, records, complain))
-    return Lines(header.values, lines)
 
 
 def _read(path: Path, complain: Complain) -> str | None:
@@ -101,7 +110,7 @@ def _read(path: Path, complain: Complain) -> str | None:
     return None
 
 
-def _records(content: str, complain: Complain) -> Iterator[Line]:
+def _records(content: str) -> Iterator[Line]:
     """The records with the line on which each begins (a quoted value may span lines)."""
     reader = csv.reader(io.StringIO(content, newline=""), strict=True)
     while True:
@@ -111,8 +120,7 @@ def _records(content: str, complain: Complain) -> Iterator[Line]:
         except StopIteration:
             return
         except csv.Error:
-            complain(rules.FOR_EACH_LINE, number, "not CSV: a quote that is not closed, or text after one")
-            return
+            raise _NotCsv(number) from None
         yield Line(number, tuple(values))
 
 

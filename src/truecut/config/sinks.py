@@ -27,7 +27,7 @@ from truecut.config.settings import SinkSettings
 from truecut.lake import LakeAddress, parse_address
 from truecut.model.table import Mode
 
-_STRAY_PLACEHOLDER = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}")
+_STRAY_PLACEHOLDER = re.compile(r"(?<!\$)\{[A-Za-z_][A-Za-z0-9_]*\}")
 _TEXTS = ("name", "catalog", "data_path", "route")
 
 
