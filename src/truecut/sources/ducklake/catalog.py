@@ -1,6 +1,7 @@
-"""What the catalog's own tables say: snapshots, tables, columns, sizes. Few queries, no rows.
+"""What the catalog's own tables say: snapshots, tables, columns. Few queries, no rows.
 
 The metadata lives in DuckDB, SQLite or PostgreSQL, so types are cast where their spelling differs.
+Values are written into the SQL: binding parameters makes DuckDB import pandas, which costs a second.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import duckdb
-
-from truecut.lake import identifier
+from truecut.lake import literal
 from truecut.model.table import TableName
 from truecut.sources.ducklake.attach import Lake
+
+# What an ordinary commit does to a table. Maintenance, or a kind we have never met, is not in it.
+ROW_CHANGES = frozenset({"inserted_into_table", "deleted_from_table", "inlined_insert", "inlined_delete"})
+UNTOUCHED = frozenset({"altered_table"})  # and these leave the rows as they are
+ORDINARY = ROW_CHANGES | UNTOUCHED
 
 _ENTRY = re.compile(r"([a-z_]+):((?:\"(?:[^\"]|\"\")*\"|[^,\"])+)")
 
@@ -63,15 +67,6 @@ class ColumnVersion:
         return self.begin <= snapshot and (self.end is None or snapshot < self.end)
 
 
-@dataclass(frozen=True, slots=True)
-class Weight:
-    """Estimated changes of one table in one snapshot."""
-
-    snapshot: int
-    rows: int
-    size_bytes: int
-
-
 def identity(lake: Lake) -> str:
     """The catalog's lasting uuid: that of its first schema, made with the catalog."""
     sql = (
@@ -98,8 +93,7 @@ def snapshots(lake: Lake, *, after: int) -> list[Snapshot]:
         f"""SELECT s.snapshot_id, epoch_ms(s.snapshot_time::TIMESTAMPTZ), coalesce(c.changes_made, '')
             FROM {lake.metadata}.ducklake_snapshot s
             LEFT JOIN {lake.metadata}.ducklake_snapshot_changes c USING (snapshot_id)
-            WHERE s.snapshot_id > ? ORDER BY s.snapshot_id""",
-        [after],
+            WHERE s.snapshot_id > {after} ORDER BY s.snapshot_id"""
     ).fetchall()
     return [Snapshot(int(row[0]), int(row[1]), parse_changes(row[2])) for row in rows]
 
@@ -109,12 +103,6 @@ def parse_changes(text: str) -> frozenset[tuple[str, str]]:
     return frozenset((match[1], match[2]) for match in _ENTRY.finditer(text))
 
 
-def survives(lake: Lake, snapshot: int) -> bool:
-    """Whether that snapshot can still be read."""
-    sql = f"SELECT 1 FROM {lake.metadata}.ducklake_snapshot WHERE snapshot_id = ?"
-    return lake.connection.execute(sql, [snapshot]).fetchone() is not None
-
-
 def table_versions(lake: Lake, name: TableName) -> list[TableVersion]:
     """Every table that ever stood under this name, as far as the catalog remembers."""
     rows = lake.connection.execute(
@@ -122,13 +110,17 @@ def table_versions(lake: Lake, name: TableName) -> list[TableVersion]:
                    greatest(t.begin_snapshot, s.begin_snapshot),
                    least(coalesce(t.end_snapshot, s.end_snapshot), coalesce(s.end_snapshot, t.end_snapshot))
             FROM {lake.metadata}.ducklake_table t JOIN {lake.metadata}.ducklake_schema s USING (schema_id)
-            WHERE s.schema_name = ? AND t.table_name = ?
+            WHERE s.schema_name = {literal(name.schema)} AND t.table_name = {literal(name.table)}
               AND (s.end_snapshot IS NULL OR s.end_snapshot > t.begin_snapshot)
               AND (t.end_snapshot IS NULL OR t.end_snapshot > s.begin_snapshot)
-            ORDER BY 3""",
-        [name.schema, name.table],
+            ORDER BY 3"""
     ).fetchall()
     return [TableVersion(int(row[0]), str(row[1]), int(row[2]), _optional(row[3])) for row in rows]
+
+
+def covering(versions: Sequence[TableVersion], snapshot: int) -> TableVersion | None:
+    """The table that stood under the name at a snapshot."""
+    return next((version for version in versions if version.covers(snapshot)), None)
 
 
 def column_versions(lake: Lake, table_id: int) -> list[ColumnVersion]:
@@ -136,9 +128,8 @@ def column_versions(lake: Lake, table_id: int) -> list[ColumnVersion]:
     rows = lake.connection.execute(
         f"""SELECT column_id, parent_column, column_order, column_name, column_type, initial_default,
                    begin_snapshot, end_snapshot
-            FROM {lake.metadata}.ducklake_column WHERE table_id = ?
-            ORDER BY column_order, column_id""",
-        [table_id],
+            FROM {lake.metadata}.ducklake_column WHERE table_id = {table_id}
+            ORDER BY column_order, column_id"""
     ).fetchall()
     return [
         ColumnVersion(
@@ -146,88 +137,6 @@ def column_versions(lake: Lake, table_id: int) -> list[ColumnVersion]:
         )
         for r in rows
     ]
-
-
-def live_rows(lake: Lake, table_id: int, *, at: int) -> int:
-    """About how many rows the table has at a snapshot."""
-    m = lake.metadata
-    row = lake.connection.execute(
-        f"""SELECT coalesce((SELECT sum(record_count) FROM {m}.ducklake_data_file
-                             WHERE table_id = $table AND begin_snapshot <= $at
-                               AND (end_snapshot IS NULL OR end_snapshot > $at)), 0)
-                 - coalesce((SELECT sum(delete_count) FROM {m}.ducklake_delete_file
-                             WHERE table_id = $table AND begin_snapshot <= $at
-                               AND (end_snapshot IS NULL OR end_snapshot > $at)), 0)""",
-        {"table": table_id, "at": at},
-    ).fetchone()
-    assert row is not None
-    inlined = sum(
-        _count(
-            lake, f"{m}.{name}", f"begin_snapshot <= {at} AND (end_snapshot IS NULL OR end_snapshot > {at})"
-        )
-        for name in _inlined_tables(lake, table_id)
-    )
-    return max(0, int(row[0])) + inlined
-
-
-def weights(lake: Lake, table_id: int, *, after: int, upto: int) -> list[Weight]:
-    """About how many changes each snapshot of the range holds for the table."""
-    m = lake.metadata
-    parts = [
-        f"""SELECT CASE WHEN begin_snapshot > {after} THEN begin_snapshot ELSE partial_max END AS snapshot,
-                   record_count AS n, file_size_bytes AS size
-            FROM {m}.ducklake_data_file WHERE table_id = {table_id}
-              AND (begin_snapshot > {after} OR partial_max > {after})""",
-        f"""SELECT end_snapshot, record_count, file_size_bytes FROM {m}.ducklake_data_file
-            WHERE table_id = {table_id} AND end_snapshot > {after}""",
-        f"""SELECT CASE WHEN begin_snapshot > {after} THEN begin_snapshot ELSE partial_max END,
-                   delete_count - coalesce(before, 0), (delete_count - coalesce(before, 0)) * 64
-            FROM (SELECT *, lag(delete_count) OVER (PARTITION BY data_file_id
-                                                    ORDER BY begin_snapshot) AS before
-                  FROM {m}.ducklake_delete_file WHERE table_id = {table_id})
-            WHERE begin_snapshot > {after} OR partial_max > {after}""",
-    ]
-    for name in _inlined_tables(lake, table_id):
-        for column in ("begin_snapshot", "end_snapshot"):
-            parts.append(f"SELECT {column}, 1, 128 FROM {m}.{name} WHERE {column} > {after}")
-    if _has_inlined_deletes(lake, table_id):
-        deletes = f"{m}.ducklake_inlined_delete_{table_id}"
-        parts.append(f"SELECT begin_snapshot, 1, 128 FROM {deletes} WHERE begin_snapshot > {after}")
-    rows = lake.connection.execute(
-        f"""SELECT snapshot, sum(greatest(n, 0))::BIGINT, sum(greatest(size, 0))::BIGINT
-            FROM ({" UNION ALL ".join(parts)}) WHERE snapshot <= {upto} GROUP BY snapshot ORDER BY snapshot"""
-    ).fetchall()
-    return [Weight(int(row[0]), int(row[1]), int(row[2])) for row in rows]
-
-
-def data_files(lake: Lake, name: TableName, *, at: int) -> list[tuple[str, int]]:
-    """(path, bytes) of the files that hold the table at a snapshot; inlined rows are in none of them."""
-    rows = lake.connection.execute(
-        """SELECT data_file, data_file_size_bytes
-           FROM ducklake_list_files(?, ?, schema => ?, snapshot_version => ?) ORDER BY 1""",
-        [lake.alias, name.table, name.schema, at],
-    ).fetchall()
-    return [(str(row[0]), int(row[1])) for row in rows]
-
-
-def _inlined_tables(lake: Lake, table_id: int) -> Sequence[str]:
-    sql = f"SELECT table_name FROM {lake.metadata}.ducklake_inlined_data_tables WHERE table_id = ?"
-    return [identifier(str(row[0])) for row in lake.connection.execute(sql, [table_id]).fetchall()]
-
-
-def _has_inlined_deletes(lake: Lake, table_id: int) -> bool:
-    # The metadata database is hidden from DuckDB's listings, so the table itself is asked.
-    try:
-        lake.connection.execute(f"FROM {lake.metadata}.ducklake_inlined_delete_{table_id} LIMIT 0")
-    except duckdb.CatalogException:
-        return False
-    return True
-
-
-def _count(lake: Lake, table: str, condition: str) -> int:
-    row = lake.connection.execute(f"SELECT count(*) FROM {table} WHERE {condition}").fetchone()
-    assert row is not None
-    return int(row[0])
 
 
 def _optional(value: object) -> int | None:

@@ -1,8 +1,8 @@
 """Decisions about history: may the change feed be believed, where does a window end, how is it shared out.
 
-Pure functions over what the catalog says. The change feed is believed only when nothing but ordinary
-commits happened to the table since the window's start, up to now: compaction rewrites the files that
-hold older snapshots, also those before it. Everything else is read as the difference of two versions.
+Pure functions over what the catalog says. The change feed is believed only when no maintenance touched
+what it reads: before the window, in it, or after it up to now, because compaction rewrites the files that
+hold older snapshots, too. Everything else is read as the difference of two versions.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
 from truecut.sources.contract import WindowLimits
-from truecut.sources.ducklake.catalog import Snapshot, Weight
-
-# What an ordinary commit does to a table. Maintenance, or a kind we have never met, is not in it.
-ROW_CHANGES = frozenset({"inserted_into_table", "deleted_from_table", "inlined_insert", "inlined_delete"})
-UNTOUCHED = frozenset({"altered_table"})  # and these leave the rows as they are
-ORDINARY = ROW_CHANGES | UNTOUCHED
+from truecut.sources.ducklake.catalog import ORDINARY, UNTOUCHED, Snapshot
+from truecut.sources.ducklake.files import Weight
 
 # A table with a column of such a name hides the feed's own column from us.
 FEED_COLUMNS = frozenset({"snapshot_id", "rowid"})
+
+FILE_COLUMN = "filename"  # likewise, for reading single files
 
 TASK_ROWS_MIN = 50_000  # below this another task costs more than it saves
 BUCKET_ROWS = 500_000  # rows of one version that one difference task compares
 BUCKETS_MAX = 64
 
 
-def feed_is_exact(history: Sequence[Snapshot], *, table_id: int, after: int) -> bool:
+def feed_is_exact(history: Sequence[Snapshot], *, table_id: int, after: int, maintained: bool) -> bool:
     """Whether the feed of `(after, …]` tells the truth; `history` is everything after it, up to now."""
+    if maintained:
+        return False
     if any(snapshot.id != after + 1 + n for n, snapshot in enumerate(history)):
         return False  # expired in the middle: whatever happened there is unknown
     return all(snapshot.kinds(table_id) <= ORDINARY for snapshot in history)

@@ -7,7 +7,7 @@ to be believed while it read, and reads the difference of versions otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -18,8 +18,9 @@ from truecut.errors import Retry, TruecutError
 from truecut.lake import LakeAddress, identifier, literal
 from truecut.model.change import COMMITTED_AT, CONTROL_FIELDS, CONTROL_NAMES, OP, PLACE, READ, SEQ
 from truecut.model.table import TableName
-from truecut.sources.ducklake import catalog, history, normal
+from truecut.sources.ducklake import catalog, files, history, normal
 from truecut.sources.ducklake.attach import Lake, attached, connection
+from truecut.sources.ducklake.catalog import TableVersion
 from truecut.sources.ducklake.schema import Shape, Version
 
 BATCH_ROWS = 65_536
@@ -34,6 +35,7 @@ class DifferenceTask:
 
     address: LakeAddress
     shape: Shape
+    source: TableVersion
     versions: tuple[Version, ...]
     bucket: int = 0
     buckets: int = 1
@@ -58,7 +60,7 @@ class FeedTask:
 
     address: LakeAddress
     shape: Shape
-    table_id: int
+    source: TableVersion
     versions: tuple[Version, ...]  # the first is `after`, the last is `upto`
 
     @property
@@ -72,21 +74,21 @@ class FeedTask:
             if exact:
                 yield from batches(own, normal.changes_sql(self.shape))
                 return
-        yield from DifferenceTask(self.address, self.shape, self.versions).read()
+        yield from DifferenceTask(self.address, self.shape, self.source, self.versions).read()
 
 
 @dataclass(frozen=True, slots=True)
 class SeedTask:
     """READ rows of some of the files that hold the table at one version.
 
-    `files` are all of them, so that a change under way is noticed; `mine` are this task's. The task with
+    `listed` are all of them, so that a change under way is noticed; `mine` are this task's. The task with
     `inlined` has what is in no file.
     """
 
     address: LakeAddress
     shape: Shape
     version: Version
-    files: tuple[str, ...]
+    listed: tuple[str, ...]
     mine: tuple[str, ...]
     inlined: bool
     bucket: int
@@ -106,8 +108,8 @@ class SeedTask:
 
     def _require_files(self, lake: Lake) -> None:
         # A file per task is exact only while all tasks see the same files.
-        now = tuple(path for path, _ in catalog.data_files(lake, self.table, at=self.version.snapshot))
-        if now != self.files:
+        now = tuple(path for path, _ in files.data_files(lake, self.table, at=self.version.snapshot))
+        if now != self.listed:
             raise TruecutError(
                 FILES_CHANGED,
                 f"{self.table}: the source was compacted while it was being read",
@@ -142,8 +144,7 @@ def keep_feed(lake: Lake, task: FeedTask) -> bool:
         f"CREATE OR REPLACE TEMP TABLE images AS SELECT false AS is_new, * FROM ({before})"
         f" UNION ALL SELECT true, * FROM ({put})"
     )
-    since = catalog.snapshots(lake, after=after)
-    if not history.feed_is_exact(since, table_id=task.table_id, after=after):
+    if not feed_was_exact(lake, task.source, after=after):
         return False
     keep_times(lake, first=after, last=upto.snapshot)
     refuse_null_key(lake, shape, "images", upto.snapshot)
@@ -159,22 +160,48 @@ def keep_feed(lake: Lake, task: FeedTask) -> bool:
     return True
 
 
+def feed_was_exact(lake: Lake, source: TableVersion, *, after: int) -> bool:
+    """Asked after reading: whatever could have spoilt the feed until then is seen."""
+    since = catalog.snapshots(lake, after=after)
+    maintained = files.maintained(lake, source, after=after)
+    return history.feed_is_exact(since, table_id=source.id, after=after, maintained=maintained)
+
+
 def keep_difference(lake: Lake, task: DifferenceTask, old: Version, new: Version) -> None:
     """Make `net` and `times` from two versions of the table; all at the place of the new one."""
-    before = version_sql(lake, task, old, place=new.snapshot)
-    after = version_sql(lake, task, new, place=new.snapshot)
+    same = _same_files(lake, task, old.snapshot, new.snapshot)
+    before = version_sql(lake, task, old, place=new.snapshot, skip=same)
+    after = version_sql(lake, task, new, place=new.snapshot, skip=same)
     refuse_null_key(lake, task.shape, f"({after})", new.snapshot)
     if _several(lake.connection, task.shape, f"({after})", per="place"):
         raise _duplicate(task.shape, new.snapshot)
     keep_times(lake, first=new.snapshot, last=new.snapshot)
+    # One statement, so one view of the catalog: a file compacted away under way is missed by neither side.
     normal.keep_net(lake.connection, task.shape, before=before, after=after)
+    refuse_damage(lake, task, old.snapshot, new.snapshot)
 
 
-def version_sql(lake: Lake, task: DifferenceTask, version: Version, *, place: int) -> str:
-    """The rows of one version that are in the task's bucket, all at one place."""
+def refuse_damage(lake: Lake, task: DifferenceTask, *snapshots: int) -> None:
+    """Asked after reading: were these versions still readable as they had been committed?"""
+    spoilt = files.damaged(lake, task.source.id)
+    if any(snapshot in span for snapshot in snapshots for span in spoilt):
+        raise TruecutError(
+            FILES_CHANGED,
+            f"{task.table}: the source was compacted while it was being read",
+            fix="None needed: it is read again.",
+            retry=Retry.RETRYABLE,
+        )
+
+
+def version_sql(
+    lake: Lake, task: DifferenceTask, version: Version, *, place: int, skip: Sequence[str] = ()
+) -> str:
+    """The rows of one version that are in the task's bucket, all at one place, but for the files to skip."""
     names = normal.aliases("x", task.shape)
     columns = ", ".join(f"{e} AS {name}" for e, name in zip(version.expressions, names, strict=True))
     sql = f"SELECT {place} AS place, {columns} FROM {_at(lake, task.table, version.snapshot)}"
+    if skip:
+        sql += f" WHERE filename NOT IN ({', '.join(literal(path) for path in skip)})"
     if task.buckets > 1:
         key = ", ".join(f"x{n}" for n in normal.key_places(task.shape))
         sql = f"SELECT * FROM ({sql}) WHERE hash({key}) % {task.buckets} = {task.bucket}"
@@ -238,6 +265,12 @@ def _feed_sql(
 def _at(lake: Lake, table: TableName, snapshot: int) -> str:
     parts = ".".join(identifier(part) for part in (lake.alias, table.schema, table.table))
     return f"{parts} AT (VERSION => {snapshot})"
+
+
+def _same_files(lake: Lake, task: DifferenceTask, old: int, new: int) -> list[str]:
+    if history.FILE_COLUMN in {name.lower() for name in task.shape.schema.names}:
+        return []  # the table's own column hides the one we would tell files by
+    return files.untouched_files(lake, task.table, task.source.id, after=old, upto=new)
 
 
 def _mine(task: SeedTask) -> str:

@@ -1,0 +1,199 @@
+"""What the catalog says about files and inlined rows: sizes, traces of maintenance, what a range touched.
+
+Everything here is about trust. The extension's change feed and its reads of older versions were compared
+with the table's content at commit time, under random commits and maintenance:
+- the feed was right (or visibly ambiguous) wherever no maintenance had ever touched the table's files;
+- a read of an older version was wrong only where two delete files cover one data file at that version.
+So both are asked for, and what is neither is not believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+from truecut.lake import identifier, literal
+from truecut.model.table import TableName
+from truecut.sources.ducklake.attach import Lake
+from truecut.sources.ducklake.catalog import ORDINARY, TableVersion
+
+_NEVER = 1 << 62  # end of what has not ended
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """Estimated changes of one table in one snapshot."""
+
+    snapshot: int
+    rows: int
+    size_bytes: int
+
+
+def maintained(lake: Lake, table: TableVersion, *, after: int) -> bool:
+    """Whether maintenance may have touched anything that the feed of `(after, …]` reads."""
+    m = lake.metadata
+    ordinary = ", ".join(literal(kind) for kind in sorted(ORDINARY))
+    said = f"""
+        SELECT 1 FROM (SELECT unnest(string_split(changes_made, ',')) AS entry
+                       FROM {m}.ducklake_snapshot_changes)
+        WHERE split_part(entry, ':', 2) = '{table.id}' AND split_part(entry, ':', 1) NOT IN ({ordinary})"""
+    compacted = f"""
+        SELECT 1 FROM {m}.ducklake_data_file
+        WHERE table_id = {table.id} AND (end_snapshot IS NULL OR end_snapshot > {after})
+          AND (partial_max IS NOT NULL OR row_id_start IS NULL)"""
+    # Ordinary commits make such delete files, too, so they count only where history cannot tell.
+    flushed = f"""
+        SELECT 1 FROM {m}.ducklake_delete_file
+        WHERE table_id = {table.id} AND (end_snapshot IS NULL OR end_snapshot > {after})
+          AND partial_max IS NOT NULL
+          AND (SELECT count(*) FROM {m}.ducklake_snapshot WHERE snapshot_id BETWEEN {table.begin} AND {after})
+              < {after - table.begin + 1}"""
+    sql = f"({said} LIMIT 1) UNION ALL ({compacted} LIMIT 1) UNION ALL ({flushed} LIMIT 1)"
+    return lake.connection.execute(sql).fetchone() is not None
+
+
+def damaged(lake: Lake, table_id: int) -> list[range]:
+    """The snapshots at which the extension no longer reads the table as it was committed.
+
+    Maintenance can leave two delete files for one data file; reads of such a version ignore one of them.
+    """
+    files, deletes = f"{lake.metadata}.ducklake_data_file", f"{lake.metadata}.ducklake_delete_file"
+    rows = lake.connection.execute(
+        f"""WITH d AS (SELECT delete_file_id AS id, data_file_id AS file, begin_snapshot AS first,
+                              coalesce(end_snapshot, {_NEVER}) AS ended
+                       FROM {deletes} WHERE table_id = {table_id})
+            SELECT DISTINCT greatest(a.first, b.first, f.begin_snapshot),
+                   least(a.ended, b.ended, coalesce(f.end_snapshot, {_NEVER}))
+            FROM d a JOIN d b ON a.file = b.file AND a.id < b.id JOIN {files} f ON f.data_file_id = a.file
+            WHERE a.first < b.ended AND b.first < a.ended"""
+    ).fetchall()
+    return [range(int(row[0]), int(row[1])) for row in rows]
+
+
+def untouched_files(lake: Lake, name: TableName, table_id: int, *, after: int, upto: int) -> list[str]:
+    """Files whose visible rows are the same at both snapshots: no difference of the two is in them."""
+    before, now = (_listed(lake, name, at=at) for at in (after, upto))
+    touched = _touched(lake, table_id, after=after, upto=upto)
+    return [
+        path
+        for path, deletes in now.items()
+        if path in before and before[path] == deletes and _last_part(path) not in touched
+    ]
+
+
+def live_rows(lake: Lake, table_id: int, *, at: int) -> int:
+    """About how many rows the table has at a snapshot."""
+    m = lake.metadata
+    row = lake.connection.execute(
+        f"""SELECT coalesce((SELECT sum(record_count) FROM {m}.ducklake_data_file
+                             WHERE table_id = {table_id} AND begin_snapshot <= {at}
+                               AND (end_snapshot IS NULL OR end_snapshot > {at})), 0)
+                 - coalesce((SELECT sum(delete_count) FROM {m}.ducklake_delete_file
+                             WHERE table_id = {table_id} AND begin_snapshot <= {at}
+                               AND (end_snapshot IS NULL OR end_snapshot > {at})), 0)"""
+    ).fetchone()
+    assert row is not None
+    inlined = sum(
+        _count(
+            lake, f"{m}.{name}", f"begin_snapshot <= {at} AND (end_snapshot IS NULL OR end_snapshot > {at})"
+        )
+        for name in _inlined_tables(lake, table_id)
+    )
+    return max(0, int(row[0])) + inlined
+
+
+def weights(lake: Lake, table_id: int, *, after: int, upto: int) -> list[Weight]:
+    """About how many changes each snapshot of the range holds for the table."""
+    m = lake.metadata
+    parts = [
+        f"""SELECT CASE WHEN begin_snapshot > {after} THEN begin_snapshot ELSE partial_max END AS snapshot,
+                   record_count AS n, file_size_bytes AS size
+            FROM {m}.ducklake_data_file WHERE table_id = {table_id}
+              AND (begin_snapshot > {after} OR partial_max > {after})""",
+        f"""SELECT end_snapshot, record_count, file_size_bytes FROM {m}.ducklake_data_file
+            WHERE table_id = {table_id} AND end_snapshot > {after}""",
+        f"""SELECT CASE WHEN begin_snapshot > {after} THEN begin_snapshot ELSE partial_max END,
+                   delete_count - coalesce(before, 0), (delete_count - coalesce(before, 0)) * 64
+            FROM (SELECT *, lag(delete_count) OVER (PARTITION BY data_file_id
+                                                    ORDER BY begin_snapshot) AS before
+                  FROM {m}.ducklake_delete_file WHERE table_id = {table_id})
+            WHERE begin_snapshot > {after} OR partial_max > {after}""",
+    ]
+    for name in _inlined_tables(lake, table_id):
+        for column in ("begin_snapshot", "end_snapshot"):
+            parts.append(f"SELECT {column}, 1, 128 FROM {m}.{name} WHERE {column} > {after}")
+    if _has_inlined_deletes(lake, table_id):
+        deletes = f"{m}.ducklake_inlined_delete_{table_id}"
+        parts.append(f"SELECT begin_snapshot, 1, 128 FROM {deletes} WHERE begin_snapshot > {after}")
+    rows = lake.connection.execute(
+        f"""SELECT snapshot, sum(greatest(n, 0))::BIGINT, sum(greatest(size, 0))::BIGINT
+            FROM ({" UNION ALL ".join(parts)}) WHERE snapshot <= {upto} GROUP BY snapshot ORDER BY snapshot"""
+    ).fetchall()
+    return [Weight(int(row[0]), int(row[1]), int(row[2])) for row in rows]
+
+
+def data_files(lake: Lake, name: TableName, *, at: int) -> list[tuple[str, int]]:
+    """(path, bytes) of the files that hold the table at a snapshot; inlined rows are in none of them."""
+    names = f"{literal(lake.alias)}, {literal(name.table)}, schema => {literal(name.schema)}"
+    rows = lake.connection.execute(
+        f"""SELECT data_file, data_file_size_bytes
+            FROM ducklake_list_files({names}, snapshot_version => {at}) ORDER BY 1"""
+    ).fetchall()
+    return [(str(row[0]), int(row[1])) for row in rows]
+
+
+def _inlined_tables(lake: Lake, table_id: int) -> Sequence[str]:
+    sql = f"SELECT table_name FROM {lake.metadata}.ducklake_inlined_data_tables WHERE table_id = {table_id}"
+    return [identifier(str(row[0])) for row in lake.connection.execute(sql).fetchall()]
+
+
+def _has_inlined_deletes(lake: Lake, table_id: int) -> bool:
+    # The metadata database is hidden from DuckDB's listings, so the table itself is asked.
+    try:
+        lake.connection.execute(f"FROM {lake.metadata}.ducklake_inlined_delete_{table_id} LIMIT 0")
+    except duckdb.CatalogException:
+        return False
+    return True
+
+
+def _count(lake: Lake, table: str, condition: str) -> int:
+    row = lake.connection.execute(f"SELECT count(*) FROM {table} WHERE {condition}").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _listed(lake: Lake, name: TableName, *, at: int) -> dict[str, str | None]:
+    """Data file → its delete file, at a snapshot."""
+    names = f"{literal(lake.alias)}, {literal(name.table)}, schema => {literal(name.schema)}"
+    rows = lake.connection.execute(
+        f"SELECT data_file, delete_file FROM ducklake_list_files({names}, snapshot_version => {at})"
+    ).fetchall()
+    return {str(row[0]): row[1] for row in rows}
+
+
+def _touched(lake: Lake, table_id: int, *, after: int, upto: int) -> frozenset[str]:
+    """The last parts of the paths of files that got or lost rows in `(after, upto]`, or may have."""
+    m = lake.metadata
+    within = f"BETWEEN {after + 1} AND {upto}"
+    # A partial file holds rows (or deletes) of several snapshots, up to partial_max.
+    parts = [
+        f"""SELECT data_file_id FROM {m}.ducklake_data_file WHERE table_id = {table_id}
+            AND (begin_snapshot {within} OR end_snapshot {within} OR partial_max > {after})""",
+        f"""SELECT data_file_id FROM {m}.ducklake_delete_file WHERE table_id = {table_id}
+            AND (begin_snapshot {within} OR end_snapshot {within} OR partial_max > {after})""",
+    ]
+    if _has_inlined_deletes(lake, table_id):
+        inlined = f"{m}.ducklake_inlined_delete_{table_id}"
+        parts.append(f"SELECT file_id FROM {inlined} WHERE begin_snapshot {within}")
+    rows = lake.connection.execute(
+        f"""SELECT path FROM {m}.ducklake_data_file WHERE table_id = {table_id}
+            AND data_file_id IN ({" UNION ALL ".join(parts)})"""
+    ).fetchall()
+    return frozenset(_last_part(str(row[0])) for row in rows)
+
+
+def _last_part(path: str) -> str:
+    # Enough to find a file by: where two are called alike, both count as touched.
+    return path.replace("\\", "/").rsplit("/", 1)[-1]

@@ -1,0 +1,202 @@
+"""Planning a window: where it ends, which tables continue to its end, which tasks read it.
+
+Called on the driver with an attached lake; asks for metadata only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from truecut.errors import Fault
+from truecut.lake import LakeAddress
+from truecut.model.position import Position
+from truecut.model.table import Mode, TableName, TableSchema
+from truecut.sources.contract import ReadTask, TableRead, Window, WindowLimits
+from truecut.sources.ducklake import catalog, files, history, schema
+from truecut.sources.ducklake.attach import Lake
+from truecut.sources.ducklake.catalog import ColumnVersion, Snapshot, TableVersion
+from truecut.sources.ducklake.files import Weight
+from truecut.sources.ducklake.tasks import DifferenceTask, FeedTask
+
+HISTORY_GONE = "TC2010"
+HISTORY_DAMAGED = "TC2011"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """One table of a window, as far as the catalog has told."""
+
+    table: TableRead
+    after: int
+    modes: frozenset[Mode]
+    versions: Sequence[TableVersion]
+    start: TableVersion | None = None  # what stood under the name at `after`
+    columns: Sequence[ColumnVersion] = ()
+    weights: Sequence[Weight] = ()
+    damaged: Sequence[range] = ()
+    maintained: bool = True
+
+    def is_damaged(self, snapshot: int) -> bool:
+        return any(snapshot in span for span in self.damaged)
+
+    def schema_at(self, snapshot: int) -> TableSchema:
+        assert self.start is not None
+        return schema.schema_at(self.start, self.columns, at=snapshot)
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """One look at the catalog, from which one window is planned."""
+
+    lake: Lake
+    address: LakeAddress
+    generation: int
+    parallelism: int
+
+    def plan(
+        self,
+        tables: Mapping[TableName, tuple[TableRead, Position, frozenset[Mode]]],
+        *,
+        upto_max: int,
+        limits: WindowLimits,
+    ) -> Window:
+        """Changes of each table after its own place, up to a common end."""
+        first = min((after.place for _, after, _ in tables.values()), default=upto_max)
+        surviving = catalog.snapshots(self.lake, after=first - 1)
+        known = [self._look(table, after.place, modes, upto_max) for table, after, modes in tables.values()]
+        upto = window_end(known, surviving, upto_max=upto_max, limits=limits)
+        schemas: dict[TableName, TableSchema] = {}
+        faults: dict[TableName, Fault] = {}
+        tasks: list[ReadTask] = []
+        for one in known:
+            found = self._continues(one, surviving, upto)
+            if isinstance(found, Fault):
+                faults[one.table.name] = found
+            else:
+                schemas[one.table.name] = found
+                tasks += self._tasks(one, found, surviving, upto)
+        rows = sum(w.rows for one in known for w in one.weights if w.snapshot <= upto)
+        committed = {snapshot.id: snapshot.committed_at_ms for snapshot in surviving}
+        return Window(self._position(upto), committed.get(upto, 0), tasks, schemas, rows, faults)
+
+    def _look(self, table: TableRead, after: int, modes: frozenset[Mode], upto_max: int) -> Known:
+        versions = catalog.table_versions(self.lake, table.name)
+        start = catalog.covering(versions, after)
+        if start is None:
+            return Known(table, after, modes, versions)
+        return Known(
+            table,
+            after,
+            modes,
+            versions,
+            start,
+            catalog.column_versions(self.lake, start.id),
+            files.weights(self.lake, start.id, after=after, upto=upto_max),
+            files.damaged(self.lake, start.id),
+            files.maintained(self.lake, start, after=after),
+        )
+
+    def _continues(self, one: Known, surviving: Sequence[Snapshot], upto: int) -> TableSchema | Fault:
+        """The table's schema at the window's end, or why it has to be held."""
+        ids = {snapshot.id for snapshot in surviving}
+        for place in (one.after, upto):
+            if place not in ids:
+                return gone(str(one.table.name), at=self._position(place))
+            if one.is_damaged(place):
+                return _damaged(str(one.table.name), at=self._position(place))
+        now = catalog.covering(one.versions, upto)
+        if one.start is None or now is None:
+            return schema.missing(one.table, at=str(self._position(upto if now is None else one.after)))
+        if now.uuid != one.start.uuid:
+            return schema.replaced(one.table, after=str(self._position(one.after)))
+        found = one.schema_at(upto)
+        return schema.fault_in(one.table, found) or found
+
+    def _tasks(
+        self, one: Known, found: TableSchema, surviving: Sequence[Snapshot], upto: int
+    ) -> Sequence[ReadTask]:
+        assert one.start is not None
+        since = [snapshot for snapshot in surviving if snapshot.id > one.after]
+        steps = [
+            step
+            for step in history.steps(since, table_id=one.start.id, after=one.after, upto=upto)
+            if step == upto or not one.is_damaged(step)
+        ]
+        if not steps:
+            return ()
+        shape = schema.Shape(one.table, found)
+        hidden = history.FEED_COLUMNS & {name.lower() for name in found.names}
+        if not hidden and history.feed_is_exact(
+            since, table_id=one.start.id, after=one.after, maintained=one.maintained
+        ):
+            weights = [weight for weight in one.weights if weight.snapshot <= upto]
+            pieces = history.split(weights, after=one.after, upto=upto, parallelism=self.parallelism)
+            return [
+                FeedTask(self.address, shape, one.start, versions(one, found, _within(steps, a, b), after=a))
+                for a, b in pieces
+                if any(a < step <= b for step in steps)
+            ]
+        rows = max(files.live_rows(self.lake, one.start.id, at=at) for at in (one.after, upto))
+        compared = versions(one, found, _within(steps, one.after, upto), after=one.after)
+        buckets = history.buckets(rows)
+        return [
+            DifferenceTask(self.address, shape, one.start, compared, bucket, buckets)
+            for bucket in range(buckets)
+        ]
+
+    def _position(self, place: int) -> Position:
+        return Position(self.generation, place)
+
+
+def window_end(
+    known: Sequence[Known], surviving: Sequence[Snapshot], *, upto_max: int, limits: WindowLimits
+) -> int:
+    """The last snapshot of the window: within limits, beyond every table's place, readable."""
+    newest = max((one.after for one in known), default=upto_max)
+    possible = [s.id for s in surviving if newest < s.id <= upto_max]
+    # A damaged end would hold a table that can go on from a later one.
+    ids = [place for place in possible if not any(one.is_damaged(place) for one in known)] or possible
+    if not ids:
+        return upto_max
+    weights: dict[int, tuple[int, int]] = {}
+    for weight in (weight for one in known for weight in one.weights):
+        place = max(weight.snapshot, ids[0])  # what lies before the first possible end comes with it
+        rows, size = weights.get(place, (0, 0))
+        weights[place] = (rows + weight.rows, size + weight.size_bytes)
+    end = history.cut(ids, weights, at_least=ids[0], limits=limits)
+    # Everything up to the drop of a table is delivered before the drop is reported.
+    drops = [one.start.end - 1 for one in known if one.start is not None and one.start.end is not None]
+    before_drop = [history.last_at_or_before(ids, drop) for drop in drops if drop < end]
+    return min([end, *(place for place in before_drop if place is not None)])
+
+
+def versions(
+    one: Known, want: TableSchema, steps: Sequence[int], *, after: int
+) -> tuple[schema.Version, ...]:
+    """Where differences begin and end: only an append table needs to see each step."""
+    places = (after, *steps) if "append" in one.modes else (after, steps[-1])
+    return tuple(schema.Version(at, schema.projection(one.schema_at(at), want)) for at in places)
+
+
+def gone(what: str, *, at: Position) -> Fault:
+    """A snapshot that was expired."""
+    return Fault(
+        HISTORY_GONE,
+        f"{what}: the source no longer has the snapshot of {at}; it was expired",
+        "Resume the table: a mirror is then seeded anew. Keep snapshots longer than a sink may lag.",
+    )
+
+
+def _damaged(what: str, *, at: Position) -> Fault:
+    return Fault(
+        HISTORY_DAMAGED,
+        f"{what}: maintenance at the source (a rewrite, then a flush) made the snapshot of {at} unreadable",
+        "Resume the table: a mirror is then seeded anew. Flush inlined data before rewriting files.",
+    )
+
+
+def _within(steps: Sequence[int], after: int, upto: int) -> tuple[int, ...]:
+    """The steps of a piece, ending exactly at its end."""
+    inside = [step for step in steps if after < step <= upto]
+    return tuple(inside if inside and inside[-1] == upto else [*inside, upto])
