@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -26,7 +27,22 @@ ENVIRON = {
     "BROKEN": "hidden\0\udcffleaked\n",
 }
 HIDDEN = ("hidden", "leaked")
-EXAMPLES = settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])
+FULL = (
+    VALID
+    + """\
+    - name: more
+      type: ducklake
+      catalog: postgres:dbname=more
+      existing: refuse
+      tables: [{name: main.events, mode: append}]
+  batch: {rows_max: 1, bytes_max: 1MiB, interval: 1s, deadline: 1s}
+  lease: {duration: 10s}
+  control: ./control.db
+  state: ./state
+  spark: {master: local, conf: {a: b}}
+"""
+)
+EXAMPLES = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 
 
 def names() -> list[str]:
@@ -37,22 +53,19 @@ def names() -> list[str]:
 
 
 KEYS = st.sampled_from([*names(), "pathh", "<<", "", "${SECRET}", "é", "x" * 200])
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+TROUBLE = [
+    *("${SECRET}", "${NUMBER}", "${EMPTY}", "${BROKEN}", "${NOPE}", "${file:secret}", "${file:.}"),
+    *("x-${SECRET}", "postgres:password=${SECRET}", "${SECRET:-d}", "$$", "${", "${}", "${file:\0}"),
+    *("postgres:postgresql://[/x", "postgres:postgresql://h:x/d", "sqlite:", "a\0b", "\x1b[2J", "/", ".", ""),
+    *("{", "{tenant}", "{nope}", "main.*", "postgres", "history", "../" * 50, "x" * 5000),
+]
 WORDS = st.sampled_from(
     [
-        *("ducklake", "postgres", "mirror", "append", "history", "main.events", "main.*", "acme", "id"),
-        *(
-            "truecut/v1",
-            "Pipeline",
-            "tenants.csv",
-            "./a.ducklake",
-            "sqlite:",
-            "sqlite:x",
-            "postgres:dbname=a",
-        ),
-        *("postgres://[", "postgres:postgresql://[/x", "2s", "64MiB", "500", "{tenant}", "t-{tenant}", "{"),
-        *("${SECRET}", "${NUMBER}", "${EMPTY}", "${BROKEN}", "${NOPE}", "${file:tenants.csv}", "${file:.}"),
-        *("x-${SECRET}", "postgres:password=${SECRET}", "${SECRET:-d}", "$$", "${", "${}", "${file:\0}"),
-        *("a\0b", "\x1b[2J", "\ufeff", "../" * 50, "/", ".", ""),
+        *TROUBLE,
+        *("ducklake", "mirror", "append", "main.events", "acme", "id", "truecut/v1", "Pipeline"),
+        *("tenants.csv", "./a.ducklake", "sqlite:x", "postgres:dbname=a", "2s", "64MiB", "500", "t-{tenant}"),
     ]
 )
 SCALARS = st.one_of(WORDS, st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20))
@@ -68,6 +81,7 @@ def place() -> Iterator[Path]:
     """One folder for all examples."""
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / "tenants.csv").write_text(TENANTS)
+        (Path(name) / "secret").write_text("hidden.leaked")
         yield Path(name)
 
 
@@ -131,6 +145,31 @@ def test_trees_that_are_nearly_right(place: Path, parts: dict[str, object], data
     )
     target.update(parts)
     survives(place, yaml.safe_dump(document, allow_unicode=True).encode("utf-8", "surrogatepass"))
+
+
+def leaves(tree: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The place of every value that is neither list nor mapping."""
+    if isinstance(tree, dict | list):
+        for key, child in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from leaves(child, (*path, key))
+    else:
+        yield path
+
+
+@pytest.mark.parametrize(
+    "path", list(leaves(yaml.safe_load(FULL))), ids=lambda path: ".".join(map(str, path))
+)
+def test_every_word_in_every_place(place: Path, path: tuple[str | int, ...]) -> None:
+    """Nor does any troublesome word, alone or beside another fault, in the place of any value."""
+    for word in TROUBLE:
+        document = yaml.load(FULL, Loader=LOADER)
+        target = document
+        for step in path[:-1]:
+            target = target[step]
+        target[path[-1]] = word
+        survives(place, yaml.dump(document, Dumper=DUMPER).encode())
+        document["spec"]["sinks"].append({"name": "acme", "unknown": 1})
+        survives(place, yaml.dump(document, Dumper=DUMPER).encode())
 
 
 @EXAMPLES

@@ -73,4 +73,4 @@ def did_you_mean(text: str, known: Iterable[str]) -> str:
     """`; did you mean "path"?`, or nothing when no name is near."""
     by_lower = {name.lower(): name for name in known}
     near = difflib.get_close_matches(text[:_SHOWN_CHARS_MAX].lower(), by_lower, n=1, cutoff=0.55)
-    return f'; did you mean "{by_lower[near[0]]}"?' if near else ""
+    return f"; did you mean {show(by_lower[near[0]])}?" if near else ""
