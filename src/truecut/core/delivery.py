@@ -330,10 +330,11 @@ def pause_table(state: Delivery, table: str) -> Delivery:
     return state.with_sinks(changed)
 
 
-def resume_table(state: Delivery, table: str) -> Delivery:
+def resume_table(state: Delivery, table: str, *, sinks: Iterable[str]) -> Delivery:
     """ResumeTable: a held table goes on from its own place, or is seeded when that cannot be read."""
     changed = {}
-    for name, sink in state.sinks.items():
+    for name in sinks:
+        sink = state.sinks[name]
         copy = sink.copies.get(table)
         if sink.phase == "idle" and copy is not None and copy.status == "held":
             again = resumed(state, copy, sink.settings[table])

@@ -31,7 +31,7 @@ from truecut.model.order import Receipt
 from truecut.model.position import Position
 from truecut.runtime.control import ControlStore
 from truecut.runtime.failpoint import failpoint
-from truecut.runtime.pauses import read_pauses, resumed
+from truecut.runtime.pauses import Pauses, read_pauses, resumed
 from truecut.runtime.plan import Planner
 from truecut.runtime.trace import Trace
 from truecut.runtime.view import View
@@ -47,6 +47,7 @@ THREADS = 8
 WAVES_MAX = 2  # ordinary waves at once: groups at different places
 SEED_DEADLINE_MS = 600_000  # without any progress
 REPORT_MS = 1_000
+RESUME_SEEN_MS = 5_000
 PERSIST_MS = 30_000
 
 
@@ -105,7 +106,8 @@ class Runner:
         self._due: dict[str, int] = {}
         self._started_ms = self._now_ms()
         self._source_fault: Fault | None = None
-        self._counted_upto: Position | None = None
+        self._pauses = Pauses()
+        self._resuming: dict[str, set[str]] = {}  # table → sinks that have not taken the request up yet
 
     def stop(self) -> None:
         """Ask for a clean stop: what is in flight ends, cursors are made durable, leases are released."""
@@ -118,7 +120,7 @@ class Runner:
                 self._wait_for_news()
                 self._heartbeat()
                 self._observe()
-                self._pauses()
+                self._obey_pauses()
                 outcome = self._outcome()
                 if outcome is not None or self._stopping:
                     break
@@ -210,18 +212,32 @@ class Runner:
         self._source_fault = fault
         self._view.source_failed(fault)
 
-    def _pauses(self) -> None:
-        if not self._is_due("pauses", REPORT_MS):
-            return
-        pauses = read_pauses(self._pipeline.state)
-        sinks = frozenset(self._state.sinks) if pauses.everything else pauses.sinks
+    def _obey_pauses(self) -> None:
+        """What users have paused or resumed, by files in the state folder."""
+        if self._is_due("pauses", REPORT_MS):
+            self._pauses = read_pauses(self._pipeline.state)
+            for table in self._pauses.resumed_tables - self._resuming.keys():
+                self._resuming[table] = set(self._state.sinks)
+        sinks = frozenset(self._state.sinks) if self._pauses.everything else self._pauses.sinks
         self._state = delivery.pause(self._state, sinks=sinks)
-        for table in sorted(pauses.tables):
+        for table in sorted(self._pauses.tables):
             self._state = delivery.pause_table(self._state, table)
-        for table in sorted(pauses.resumed_tables - pauses.tables):
-            self._state = delivery.resume_table(self._state, table)
-            if not any(_held(sink, table) for sink in self._state.sinks.values()):
+        for table in sorted(self._resuming):
+            self._resume(table)
+
+    def _resume(self, table: str) -> None:
+        """A sink takes the request up once, as soon as it is idle. Another runner's sinks are its own
+        matter: the request stays long enough for everybody to see it."""
+        waiting = self._resuming[table]
+        ready = {name for name in waiting if self._state.sinks[name].phase == "idle"}
+        self._state = delivery.resume_table(self._state, table, sinks=ready)
+        waiting -= ready
+        owned = {name for name, sink in self._state.sinks.items() if sink.phase != "unowned"}
+        if not waiting & owned and owned and self._is_due(f"resume {table}", RESUME_SEEN_MS):
+            if table in self._pauses.resumed_tables:
                 resumed(self._pipeline.state, table=table)
+            else:
+                del self._resuming[table]
 
     def _launch(self) -> None:
         """Start whatever may start now."""
@@ -253,33 +269,41 @@ class Runner:
     # --- effects --------------------------------------------------------------------------------------
 
     def _carry_out(self, effects: list[Effect]) -> None:
+        above: dict[str, int] = {}
         for effect in effects:
             match effect:
-                case Recover(sinks):
-                    self._recover(sinks)
+                case Recover():
+                    self._recover(effect)
                 case RunWave(wave):
                     self._run_wave(wave)
-                case RaiseToken(sink, above):
-                    self._raise_token(sink, above)
+                case RaiseToken(sink, token):
+                    above[sink] = token
+        if above:
+            self._raise_tokens(above)
 
-    def _recover(self, sinks: Mapping[str, tuple[int, int]]) -> None:
+    def _recover(self, effect: Recover) -> None:
         self._recovering = True
         settings = {sink.name: sink for sink in self._pipeline.sinks}
         job = RecoverJob(
             self._pipeline.name,
-            tuple((settings[name], epoch, token) for name, (epoch, token) in sinks.items()),
+            tuple((settings[name], epoch, token) for name, (epoch, token) in effect.sinks.items()),
             slots=slots(self._spark),
             deadline_ms=self._pipeline.batch.deadline_ms,
         )
-        for name in sinks:
+        for name in effect.sinks:
             self._trace.emit("StartRecovery", sink=name)
+        self._submit(
+            lambda: run_recover(self._spark, job),
+            self._recovered,
+            lambda fault: self._recovery_failed(effect, fault),
+        )
 
-        def failed(fault: Fault) -> None:
-            self._recovered(
-                [Receipt(name, epoch, "failed", fault=fault) for name, (epoch, _) in sinks.items()]
-            )
-
-        self._submit(lambda: run_recover(self._spark, job), self._recovered, failed)
+    def _recovery_failed(self, effect: Recover, fault: Fault) -> None:
+        self._recovering = False
+        self._state, effects = delivery.recovery_failed(
+            self._state, effect, fault, now_ms=self._now_ms(), jitter=random.random()
+        )
+        self._carry_out(effects)
 
     def _recovered(self, receipts: list[Receipt]) -> None:
         self._recovering = False
@@ -291,14 +315,16 @@ class Runner:
             and receipt.cursor.source_identity == self._state.identity
         ]
         self._renew_generation(self._state.identity, at_least=max(known, default=1))
-        self._state, effects = delivery.recovered(self._state, receipts, now_ms=self._now_ms())
+        self._state, effects = delivery.recovered(
+            self._state, receipts, now_ms=self._now_ms(), jitter=random.random()
+        )
         for receipt in receipts:
             if receipt.cursor is not None:
                 self._trace.emit("Recovered", sink=receipt.sink, cursor=_text(receipt.cursor.position))
         self._carry_out(effects)
 
-    def _raise_token(self, sink: str, above: int) -> None:
-        tokens = self._control.raise_token(self._name, {sink: above}, duration_ms=self._pipeline.lease_ms)
+    def _raise_tokens(self, above: Mapping[str, int]) -> None:
+        tokens = self._control.raise_token(self._name, above, duration_ms=self._pipeline.lease_ms)
         self._state = delivery.acquire(self._state, tokens)
         for name, token in tokens.items():
             self._trace.emit("Acquire", sink=name, token=token)
@@ -329,7 +355,12 @@ class Runner:
         self._running.pop(wave.id)
         failpoint("after_wave")
         self._state, effects = delivery.wave_done(
-            self._state, wave.id, upto=window.upto, receipts=result.receipts, now_ms=self._now_ms()
+            self._state,
+            wave.id,
+            upto=window.upto,
+            receipts=result.receipts,
+            now_ms=self._now_ms(),
+            jitter=random.random(),
         )
         self._trace_answers(wave, window, result)
         self._view.wave_done(wave, window.upto, result.receipts, result.unrouted)
@@ -353,7 +384,9 @@ class Runner:
 
     def _wave_failed(self, wave: Wave, fault: Fault) -> None:
         self._running.pop(wave.id)
-        self._state, effects = delivery.wave_failed(self._state, wave.id, fault, now_ms=self._now_ms())
+        self._state, effects = delivery.wave_failed(
+            self._state, wave.id, fault, now_ms=self._now_ms(), jitter=random.random()
+        )
         for sink in wave.sinks:
             self._trace.emit("WaveFail", sink=sink)
         self._carry_out(effects)
@@ -380,7 +413,7 @@ class Runner:
         behind = self._all_behind(target)
         if not behind:
             return Outcome(reached=True)
-        hopeless = all(self._hopeless(self._state.sinks[name]) for name in behind)
+        hopeless = all(self._hopeless(self._state.sinks[name], target) for name in behind)
         if hopeless:
             return Outcome(reached=False, stragglers=behind)
         return self._timed_out(behind)
@@ -409,11 +442,15 @@ class Runner:
         return sink.fault.message if sink.fault else "paused" if sink.paused else "not there yet"
 
     @staticmethod
-    def _hopeless(sink: SinkState) -> bool:
-        """Nothing that we do by ourselves will change this."""
-        settled = [copy.status == "held" for copy in sink.copies.values()]
+    def _hopeless(sink: SinkState, target: Position) -> bool:
+        """Nothing that we do by ourselves will change this: all that can move has arrived."""
         given_up = sink.fault is not None and sink.fault.retry is not Retry.RETRYABLE
-        return sink.paused or given_up or (sink.phase == "idle" and any(settled) and sink.wave is None)
+        arrived = all(
+            copy.status == "held"
+            or (copy.status == "streaming" and copy.at is not None and copy.at >= target)
+            for copy in sink.copies.values()
+        )
+        return sink.paused or given_up or (sink.phase == "idle" and arrived)
 
     def _timed_out(self, stragglers: Mapping[str, str]) -> Outcome | None:
         limit = self._until.timeout_ms

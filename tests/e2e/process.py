@@ -1,0 +1,114 @@
+"""The command line as a user runs it: real processes that tests stop, kill and start again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+TRUECUT = str(Path(sys.executable).with_name("truecut"))
+RUN_TIMEOUT_S = 180
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a command ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+def truecut(*arguments: str | Path, env: Mapping[str, str] | None = None) -> Finished:
+    """Run a command to its end."""
+    done = subprocess.run(
+        [TRUECUT, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=RUN_TIMEOUT_S,
+        env={**os.environ, **(env or {})},
+        check=False,
+    )
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A command that is running, with everything it has started."""
+
+    popen: subprocess.Popen[str]
+
+    def tree(self) -> list[psutil.Process]:
+        """The driver first, then its JVM and Python workers."""
+        driver = psutil.Process(self.popen.pid)
+        return [driver, *driver.children(recursive=True)]
+
+    def workers(self) -> list[psutil.Process]:
+        """Spark's Python workers: forked from a daemon of their own."""
+        return [p for p in self.tree() if _is_worker(p)]
+
+    def signal(self, number: signal.Signals) -> None:
+        """To every process of it."""
+        for process in self.tree():
+            process.send_signal(number)
+
+    def kill(self) -> None:
+        """kill -9, the driver alone: the rest has to notice by itself."""
+        self.popen.kill()
+        self.popen.wait(timeout=30)
+
+    def stop(self) -> Finished:
+        """As Ctrl-C does."""
+        self.popen.send_signal(signal.SIGINT)
+        stdout, stderr = self.popen.communicate(timeout=RUN_TIMEOUT_S)
+        return Finished(self.popen.returncode, stdout, stderr)
+
+
+@contextmanager
+def started(*arguments: str | Path, env: Mapping[str, str] | None = None) -> Iterator[Process]:
+    """A command in the background; whatever is left of it is killed at the end of the block."""
+    popen = subprocess.Popen(
+        [TRUECUT, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(env or {})},
+    )
+    process = Process(popen)
+    everything: list[psutil.Process] = []
+    try:
+        yield process
+        if popen.poll() is None:
+            everything = process.tree()
+    finally:
+        for left in everything:
+            with _gone():
+                left.kill()
+        if popen.poll() is None:
+            popen.kill()
+        popen.communicate()
+
+
+@contextmanager
+def _gone() -> Iterator[None]:
+    try:
+        yield
+    except psutil.NoSuchProcess:
+        return
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        parent = process.parent()
+        return (
+            "truecut.spark.daemon" in process.cmdline() and parent is not None and "java" not in parent.name()
+        )
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,169 @@
+"""Sinks are added, removed, paused, and fall out of the source's history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.e2e.test_mirror import CREATE, fill
+from tests.e2e.world import World, eventually, tenants_document
+from truecut.runtime.control import open_control
+from truecut.runtime.pauses import pause, read_pauses, resume
+from truecut.runtime.status import status_document
+
+MakeWorld = Callable[[dict[str, Any]], World]
+SEEDS = "SELECT count(*) FROM __ducklake_metadata_lake.ducklake_table WHERE table_name = 'events'"
+FORGET = "CALL ducklake_expire_snapshots('lake', older_than => now())"
+
+
+def test_a_tenant_added_later_is_seeded_while_others_go_on(make_world: MakeWorld) -> None:
+    """The new one gets everything, the old ones only what changed."""
+    world = make_world(tenants_document(tenants=["t0", "t1"]))
+    world.source(CREATE, fill(300))
+    assert world.catch_up().reached
+    world.document = tenants_document(tenants=["t0", "t1", "t2"])
+    world.source("UPDATE lake.main.events SET v = -1 WHERE id < 10")
+    assert world.catch_up().reached
+    world.assert_mirrors()
+
+
+def test_a_removed_tenant_is_retired_and_keeps_its_data(make_world: MakeWorld) -> None:
+    """Its lake is not touched any more; `status` says retired."""
+    world = make_world(tenants_document(tenants=["t0", "t1"]))
+    world.source(CREATE, fill(20, 2))
+    assert world.catch_up().reached
+    kept = world.sink_rows("t1")
+    both = world.document
+    world.document = tenants_document(tenants=["t0"])
+    world.source("DELETE FROM lake.main.events")
+    assert world.catch_up().reached
+    pipeline = world.pipeline()
+    control = open_control(pipeline.control, pipeline=pipeline.name)
+    document = status_document(pipeline, control.reports(), read_pauses(pipeline.state))
+    control.close()
+    assert {s["name"]: s["state"] for s in document["sinks"]}["t1"] == "retired"
+    world.document = both
+    assert world.sink_rows("t1") == kept != []
+
+
+def test_a_mirror_that_fell_out_of_the_history_is_seeded_again(make_world: MakeWorld) -> None:
+    """Snapshots between the cursor and now are gone: the copy is made anew, by itself."""
+    world = make_world(tenants_document(tenants=["t0", "t1"]))
+    world.source(CREATE, fill(50, 2))
+    assert world.catch_up().reached
+    world.source("DELETE FROM lake.main.events WHERE id < 10", "UPDATE lake.main.events SET v = 0", FORGET)
+    assert world.catch_up().reached
+    world.assert_mirrors()
+
+
+def test_a_gap_stops_the_table_where_the_pipeline_says_so(make_world: MakeWorld) -> None:
+    """`on_gap: stop` holds the table; `resume --table` seeds it anew."""
+    document = tenants_document(tenants=["t0"])
+    document["spec"]["tables"][0]["on_gap"] = "stop"
+    world = make_world(document)
+    world.source(CREATE, fill(50, 1))
+    assert world.catch_up().reached
+    kept = world.sink_rows("t0")
+    world.source("DELETE FROM lake.main.events WHERE id < 10", FORGET)
+    outcome = world.catch_up()
+    assert not outcome.reached
+    assert "no longer has its history" in outcome.stragglers["t0"]
+    assert world.sink_rows("t0") == kept
+    resume(world.pipeline().state, table="main.events")
+    assert world.catch_up().reached
+    world.assert_mirrors()
+
+
+def test_an_append_table_always_stops_at_a_gap(make_world: MakeWorld) -> None:
+    """An unproved gap in a log of changes is never papered over."""
+    world = make_world(tenants_document(tenants=["t0"], mode="append"))
+    world.source(CREATE, fill(10, 1))
+    assert world.catch_up().reached
+    kept = world.sink_rows("t0")
+    world.source("DELETE FROM lake.main.events WHERE id < 5", FORGET)
+    assert "no longer has its history" in world.catch_up().stragglers["t0"]
+    assert world.sink_rows("t0") == kept
+
+
+def test_idle_sinks_do_not_fall_out_of_the_history(make_world: MakeWorld) -> None:
+    """A sink without rows advances without commits, and a clean stop makes its position durable."""
+    world = make_world(tenants_document(tenants=["t0", "idle"]))
+    world.source(CREATE, fill(5, 1))
+    assert world.catch_up().reached
+    world.source("UPDATE lake.main.events SET v = 1")
+    assert world.catch_up().reached
+    world.source(FORGET, "UPDATE lake.main.events SET v = 2")
+    seeded_before = world.sink_rows("idle", SEEDS)
+    assert world.catch_up().reached
+    world.assert_mirrors()
+    newest = "SELECT max(position) FROM lake._truecut.cursor"
+    assert world.sink_rows("idle", newest) == world.sink_rows("t0", newest)
+    assert world.sink_rows("idle", SEEDS) == seeded_before, "it was not seeded again"
+
+
+def test_a_paused_sink_waits_and_the_others_go_on(make_world: MakeWorld) -> None:
+    """Pause and resume take effect while the pipeline runs."""
+    world = make_world(tenants_document(tenants=["t0", "t1"]))
+    world.source(CREATE, fill(20, 2))
+    assert world.catch_up().reached
+    state = world.pipeline().state
+    kept = world.sink_rows("t1")
+    pause(state, sink="t1")
+    with world.running():
+        world.source("UPDATE lake.main.events SET v = 100")
+        expected = world.source_rows("FROM lake.main.events WHERE tenant = 't0' ORDER BY ALL")
+        eventually(lambda: world.sink_rows("t0") == expected, what="t0 goes on")
+        assert world.sink_rows("t1") == kept
+        resume(state, sink="t1")
+        expected = world.source_rows("FROM lake.main.events WHERE tenant = 't1' ORDER BY ALL")
+        eventually(lambda: world.sink_rows("t1") == expected, what="t1 catches up")
+    world.assert_mirrors()
+
+
+def test_a_paused_table_is_an_exception_in_the_cursor(make_world: MakeWorld) -> None:
+    """Other tables advance; afterwards the table goes on from its own place, nothing lost."""
+    document = tenants_document(tenants=["t0"])
+    document["spec"]["tables"].append({"name": "main.other", "key": ["id"], "broadcast": True})
+    world = make_world(document)
+    world.source(CREATE, "CREATE TABLE lake.main.other (id INTEGER, v INTEGER)", fill(10, 1))
+    assert world.catch_up().reached
+    state = world.pipeline().state
+    kept = world.sink_rows("t0")
+    pause(state, table="main.events")
+    world.source("UPDATE lake.main.events SET v = 5", "INSERT INTO lake.main.other VALUES (1, 1)")
+    assert not world.catch_up().reached
+    assert world.sink_rows("t0") == kept
+    world.assert_mirrors_whole("main.other")
+    resume(state, table="main.events")
+    assert world.catch_up().reached
+    world.assert_mirrors()
+
+
+def test_losing_the_control_store_loses_nothing(make_world: MakeWorld) -> None:
+    """Leases, tokens and reports are gone; cursors and fences in the sinks are not."""
+    world = make_world(tenants_document(tenants=["t0", "t1"]))
+    world.source(CREATE, fill(50, 2))
+    assert world.catch_up().reached
+    for _ in range(2):
+        for file in world.pipeline().state.parent.rglob("control.db*"):
+            file.unlink()
+        world.source("UPDATE lake.main.events SET v = v + 1 WHERE id % 3 = 0")
+        assert world.catch_up().reached
+        world.assert_mirrors()
+    tokens = world.sink_rows("t0", "SELECT max(token) FROM lake._truecut.cursor")
+    assert tokens[0][0] > 2, "tokens grow across the loss"
+
+
+def test_another_source_at_the_same_address_is_a_new_generation(make_world: MakeWorld) -> None:
+    """A re-created source shares nothing with the old one: everything is seeded anew."""
+    world = make_world(tenants_document(tenants=["t0"]))
+    world.source(CREATE, fill(50, 1))
+    assert world.catch_up().reached
+    for file in world.folder.glob("source.db*"):
+        file.unlink()
+    world.source(CREATE, "INSERT INTO lake.main.events VALUES (1, 't0', 1)")
+    assert world.catch_up().reached
+    world.assert_mirrors()
+    assert world.sink_rows("t0", "SELECT max(position) FROM lake._truecut.cursor")[0][0].startswith(
+        "00000002-"
+    )

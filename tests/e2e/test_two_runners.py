@@ -1,0 +1,94 @@
+"""Two runners of one pipeline share its sinks; a paused one that wakes up writes nothing."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+from tests.e2e.process import started, truecut
+from tests.e2e.test_kills import load
+from tests.e2e.test_mirror import CREATE, fill
+from tests.e2e.world import World, eventually, tenants_document
+from truecut.runtime.control import open_control
+
+TENANTS = ["t0", "t1", "t2", "t3"]
+LEASE_S = 2
+
+
+def owners(world: World) -> dict[str, str]:
+    """Who holds which lease, read with plain SQLite."""
+    import sqlite3
+
+    path = world.pipeline().control.reveal()
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        rows = connection.execute("SELECT sink, owner FROM truecut_lease WHERE owner IS NOT NULL").fetchall()
+    finally:
+        connection.close()
+    return dict(rows)
+
+
+def test_a_runner_paused_past_its_lease_has_no_effect_when_it_wakes(tmp_path: Path) -> None:
+    """Two share the work; one is stopped with SIGSTOP past its lease, the other takes over, it continues."""
+    world = World(tmp_path, None, tenants_document(tenants=TENANTS, lease={"duration": f"{LEASE_S}s"}))
+    world.source(CREATE, fill(400, 4))
+    pipeline = world.pipeline()
+    open_control(pipeline.control, pipeline=pipeline.name).close()
+    with started("run", world.file) as first, started("run", world.file) as second:
+        with load(world, seed=5):
+            eventually(lambda: len(set(owners(world).values())) == 2, timeout_s=90, what="both have sinks")
+            eventually(
+                lambda: (
+                    sorted(list(owners(world).values()).count(o) for o in set(owners(world).values()))
+                    == [2, 2]
+                ),
+                what="an equal share each",
+            )
+            for _ in range(3):
+                mine = {sink for sink, owner in owners(world).items() if str(first.popen.pid) in owner}
+                first.signal(signal.SIGSTOP)
+                eventually(
+                    lambda m=mine: not any(str(first.popen.pid) in owners(world).get(s, "") for s in m),
+                    what="the other one takes over",
+                )
+                time.sleep(1)
+                first.signal(signal.SIGCONT)
+                eventually(lambda: len(set(owners(world).values())) == 2, what="they share again")
+        assert second.stop().code == 0
+        assert first.stop().code == 0
+    finished = truecut("run", world.file, "--until-caught-up")
+    assert finished.code == 0, finished.stderr
+    world.assert_mirrors()
+
+
+def test_a_dead_runner_is_taken_over(tmp_path: Path) -> None:
+    """kill -9 of one of two: the other gets all sinks and goes on."""
+    world = World(tmp_path, None, tenants_document(tenants=TENANTS, lease={"duration": f"{LEASE_S}s"}))
+    world.source(CREATE, fill(100, 4))
+    with started("run", world.file) as first, started("run", world.file) as second:
+        eventually(
+            lambda: len({o for o in _owners_or_none(world).values()}) == 2,
+            timeout_s=90,
+            what="both have sinks",
+        )
+        first.kill()
+        pid = str(second.popen.pid)
+        eventually(
+            lambda: len(owners(world)) == 4 and all(pid in owner for owner in owners(world).values()),
+            what="the living one has everything",
+        )
+        world.source("UPDATE lake.main.events SET v = -1")
+        expected = world.source_rows("FROM lake.main.events WHERE tenant = 't3' ORDER BY ALL")
+        eventually(lambda: world.sink_rows("t3") == expected, what="it goes on")
+        assert second.stop().code == 0
+    world.assert_mirrors()
+
+
+def _owners_or_none(world: World) -> dict[str, str]:
+    import sqlite3
+
+    try:
+        return owners(world)
+    except sqlite3.OperationalError:  # the store is still being made
+        return {}

@@ -1,0 +1,184 @@
+"""A small world for end-to-end tests: a live source lake, tenants' lakes, a pipeline between them.
+
+Sources are written and sinks are read with plain DuckDB, never through the code under test.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import duckdb
+import yaml
+from pyspark.sql import SparkSession
+
+from truecut.config.load import load
+from truecut.config.settings import Pipeline
+from truecut.lake import LakeAddress, attach_sql, connect
+from truecut.runtime.control import open_control
+from truecut.runtime.runner import Outcome, Runner, Until
+from truecut.runtime.trace import Trace
+from truecut.runtime.view import View
+from truecut.sources.ducklake import DuckLakeSource
+
+Rows = list[tuple[Any, ...]]
+
+
+@dataclass
+class World:
+    """`document` is the pipeline file, as data; `save` writes it where the command line can read it."""
+
+    folder: Path
+    spark: SparkSession | None
+    document: dict[str, Any]
+    views: list[View] = field(default_factory=list)
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "pipeline.yaml"
+
+    def save(self) -> Path:
+        self.file.write_text(yaml.safe_dump(self.document, sort_keys=False))
+        return self.file
+
+    def pipeline(self) -> Pipeline:
+        return load(self.save(), environ=os.environ)
+
+    # --- the source -----------------------------------------------------------------------------------
+
+    def source(self, *statements: str) -> None:
+        """Run statements against the source lake `lake`, each in a transaction of its own."""
+        with self._attached(self.pipeline().source.address, create=True) as connection:
+            for statement in statements:
+                connection.execute(statement)
+
+    def source_rows(self, query: str) -> Rows:
+        with self._attached(self.pipeline().source.address) as connection:
+            return connection.execute(query).fetchall()
+
+    # --- the sinks ------------------------------------------------------------------------------------
+
+    def sink_rows(self, sink: str, query: str = "FROM lake.main.events ORDER BY ALL") -> Rows:
+        """A tenant's own view of its lake."""
+        address = next(s.address for s in self.pipeline().sinks if s.name == sink)
+        with self._attached(address) as connection:
+            return connection.execute(query).fetchall()
+
+    def tenant(self, sink: str, *statements: str) -> None:
+        """What the tenant itself does to its lake."""
+        address = next(s.address for s in self.pipeline().sinks if s.name == sink)
+        with self._attached(address) as connection:
+            for statement in statements:
+                connection.execute(statement)
+
+    def assert_mirrors(self, *, columns: str = "*", table: str = "main.events") -> None:
+        """Every sink equals its share of the source, row for row."""
+        for sink in self.pipeline().sinks:
+            where = "" if sink.route is None else f"WHERE tenant = '{sink.route}'"
+            expected = self.source_rows(f"SELECT {columns} FROM lake.{table} {where} ORDER BY ALL")
+            got = self.sink_rows(sink.name, f"SELECT {columns} FROM lake.{table} ORDER BY ALL")
+            assert got == expected, f"{sink.name}: {len(got)} rows, expected {len(expected)}"
+
+    def assert_mirrors_whole(self, table: str) -> None:
+        """A broadcast table is the same everywhere."""
+        expected = self.source_rows(f"FROM lake.{table} ORDER BY ALL")
+        for sink in self.pipeline().sinks:
+            assert self.sink_rows(sink.name, f"FROM lake.{table} ORDER BY ALL") == expected, sink.name
+
+    @contextmanager
+    def _attached(self, address: LakeAddress, *, create: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+        connection = connect()
+        patience = time.monotonic() + 20
+        while True:
+            try:
+                connection.execute(attach_sql(address, "lake", create=create))
+                break
+            except duckdb.IOException:  # a DuckDB file is locked while somebody else has it attached
+                if time.monotonic() > patience:
+                    raise
+                time.sleep(0.02)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    # --- running --------------------------------------------------------------------------------------
+
+    def runner(self, until: Until, *, name: str = "test", accept: bool = False) -> Runner:
+        pipeline = self.pipeline()
+        assert self.spark is not None
+        return Runner(
+            pipeline,
+            name=name,
+            spark=self.spark,
+            open_source=lambda generation: DuckLakeSource(pipeline.source.address, generation=generation),
+            control=open_control(pipeline.control, pipeline=pipeline.name),
+            trace=Trace.from_environment(),
+            until=until,
+            accept=accept,
+            on_view=self.views.append,
+        )
+
+    def catch_up(self, *, timeout_s: int = 120, accept: bool = False) -> Outcome:
+        """Run until everything the source has now is at every sink."""
+        return self.runner(Until(caught_up=True, timeout_ms=timeout_s * 1000), accept=accept).run()
+
+    @contextmanager
+    def running(self) -> Iterator[Runner]:
+        """A live run in the background, stopped cleanly at the end of the block."""
+        runner = self.runner(Until())
+        thread = threading.Thread(target=runner.run)
+        thread.start()
+        try:
+            yield runner
+        finally:
+            runner.stop()
+            thread.join(timeout=90)
+            assert not thread.is_alive(), "a stop must end the run"
+
+
+def eventually(condition: Callable[[], bool], *, timeout_s: float = 60, what: str) -> None:
+    """Wait until it holds; fail with `what` when it never does."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        time.sleep(0.1)
+
+
+def tenants_document(
+    *,
+    tenants: list[str],
+    source: str = "sqlite:source.db",
+    catalog: str = "sqlite:{tenant}.db",
+    mode: Literal["mirror", "append"] = "mirror",
+    **spec: Any,
+) -> dict[str, Any]:
+    """One table `main.events (id, tenant, …)` routed to one lake for each tenant."""
+    return {
+        "apiVersion": "truecut/v1",
+        "kind": "Pipeline",
+        "metadata": {"name": "tenants"},
+        "spec": {
+            "source": {"type": "ducklake", "catalog": source, "data_path": "source-data"},
+            "tables": [{"name": "main.events", "key": ["id"], "route_by": "tenant"}],
+            "sinks": [
+                {
+                    "name": tenant,
+                    "type": "ducklake",
+                    "catalog": catalog.format(tenant=tenant),
+                    "data_path": f"{tenant}-data",
+                    "route": tenant,
+                    "mode": mode,
+                }
+                for tenant in tenants
+            ],
+            "batch": {"interval": "100ms"},
+            **spec,
+        },
+    }
