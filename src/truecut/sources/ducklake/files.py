@@ -183,6 +183,10 @@ def _touched(lake: Lake, table_id: int, *, after: int, upto: int) -> frozenset[s
             AND (begin_snapshot {within} OR end_snapshot {within} OR partial_max > {after})""",
         f"""SELECT data_file_id FROM {m}.ducklake_delete_file WHERE table_id = {table_id}
             AND (begin_snapshot {within} OR end_snapshot {within} OR partial_max > {after})""",
+        # What a flush writes for a partial file holds deletes of several snapshots without saying so.
+        f"""SELECT data_file_id FROM {m}.ducklake_delete_file
+            JOIN {m}.ducklake_data_file f USING (data_file_id)
+            WHERE f.table_id = {table_id} AND f.partial_max IS NOT NULL""",
     ]
     if _has_inlined_deletes(lake, table_id):
         inlined = f"{m}.ducklake_inlined_delete_{table_id}"
