@@ -435,9 +435,11 @@ class Runner:
         held = [t for t, copy in sink.copies.items() if copy.status == "held"]
         if held:
             return f"{', '.join(held)} is held: " + (_why(sink, held[0]) or "")
-        reached = sink.phase == "idle" and sink.position is not None and sink.position >= target
-        seeded = all(copy.status == "streaming" for copy in sink.copies.values())
-        if reached and seeded:
+        arrived = all(
+            copy.status == "streaming" and copy.at is not None and copy.at >= target
+            for copy in sink.copies.values()
+        )
+        if sink.phase == "idle" and arrived:
             return None
         return sink.fault.message if sink.fault else "paused" if sink.paused else "not there yet"
 
