@@ -320,6 +320,56 @@ def test_every_name_that_is_taken_says_not_yet(folder: Folder) -> None:
     } == {"TC1015"}
 
 
+def test_a_file_of_a_later_version_says_only_not_yet(folder: Folder) -> None:
+    """The interface's second example: nothing in it is called unknown or missing."""
+    text = """\
+apiVersion: truecut/v1
+kind: Pipeline
+metadata:
+  name: shop
+spec:
+  source:
+    type: postgres
+    dsn: ${SHOP_DSN}
+    slot: truecut_shop
+    publication: truecut_shop
+  tables:
+    - name: public.*
+      exclude: [public.tmp_*]
+    - name: public.lines
+    - name: public.orders
+      backfill: initial
+      on_schema_change: evolve
+  sinks:
+    - {name: lake, type: ducklake, catalog: ./lake.ducklake, data_path: ./lake-data}
+    - name: warehouse
+      type: postgres
+      dsn: ${WAREHOUSE_DSN}
+      schema: shop
+      tables:
+        - {name: public.orders, mode: append}
+  batch: {rows_max: 500000, bytes_max: 64MiB, interval: 2s}
+  journal:
+    path: ./journal
+    bytes_max: 20GiB
+  certificate: {path: ./certificates, interval: 10s, verify: {level: sink, interval: 1h}}
+  control: ./control.db
+  state: ./state
+  spark: {master: "local[*]", conf: {}}
+"""
+    findings = folder.findings(text)
+    assert {finding.rule.code for finding in findings} == {"TC1015"}
+    assert [finding.path for finding in findings] == [
+        "source.type",
+        "tables.public.*.exclude",
+        "tables.public.orders.backfill",
+        "tables.public.orders.on_schema_change",
+        "sinks.warehouse.type",
+        "journal",
+        "certificate",
+    ]
+
+
 def test_all_faults_are_found_at_once(folder: Folder) -> None:
     """A misspelt key does not hide a missing variable, a duplicated sink or a bad line of a for_each file."""
     folder.write("tenants.csv", "tenant\nglobex\n\nglobex\n")
