@@ -1,0 +1,21 @@
+"""The command as users call it: a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def truecut(*arguments: str, cwd: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run `truecut` and return what it printed and its exit code."""
+    return subprocess.run(
+        [sys.executable, "-c", "from truecut.cli.main import main; main()", *arguments],
+        cwd=cwd,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
