@@ -123,7 +123,12 @@ class View:
 
     def changed_sinks(self) -> dict[str, dict[str, Any]]:
         """Reports that differ from what was last handed out."""
-        changed = {n: asdict(line) for n, line in self.sinks.items() if self._reported.get(n) != line}
+        at_ms = time.time_ns() // 1_000_000
+        changed = {
+            name: {**asdict(line), "at_ms": at_ms}
+            for name, line in self.sinks.items()
+            if self._reported.get(name) != line
+        }
         self._reported = dict(self.sinks)
         return changed
 

@@ -1,0 +1,5 @@
+"""`python -m truecut` is `truecut`."""
+
+from truecut.cli.main import main
+
+main()

@@ -1,0 +1,1 @@
+"""A live source, its tenants, a kill -9 and a comparison: what `truecut demo` shows."""
