@@ -53,6 +53,11 @@ def config(model: str, *, bugs: str | None = None) -> str:
     return switched
 
 
+def switches(text: str) -> list[str]:
+    """The names of the bugs that a module can be given."""
+    return re.findall(r'"(\w+)" \\(?:not)?in Bugs', text)
+
+
 def check(
     configuration: str,
     *,

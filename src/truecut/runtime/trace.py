@@ -109,7 +109,11 @@ def _action(
 def _started(after: Delivery, sink: SinkState) -> tuple[str, dict[str, object]]:
     assert sink.wave is not None
     wave = after.waves[sink.wave]
-    fields = {"wave": wave.id, "expected": _text(sink.cursor), "upto": _text(wave.upto_max)}
+    fields: dict[str, object] = {
+        "wave": wave.id,
+        "expected": _text(sink.cursor),
+        "upto": _text(wave.upto_max),
+    }
     if wave.kind == "changes":
         fields["after"] = _text(wave.after)
     return _STARTS[wave.kind], fields
@@ -120,8 +124,9 @@ def _answered(before: Delivery, old: SinkState, sink: SinkState) -> tuple[str, d
     wave = before.waves[old.wave]
     if sink.phase == "acquired":
         return "WaveFail", {"wave": wave.id}
-    done = {"wave": wave.id, "copy": _copy(sink)}
-    if sink.failures == 0 and (sink.cursor != old.cursor or wave.kind == "seed"):
+    done: dict[str, object] = {"wave": wave.id, "copy": _copy(sink)}
+    seeded = wave.kind == "seed" and sink.copies != old.copies
+    if sink.cursor != old.cursor or seeded:
         return "WaveCommit", {**done, "cursor": _text(sink.cursor)}
     if wave.kind == "changes" and sink.position != old.position:
         return "Advance", {**done, "upto": _text(sink.position)}

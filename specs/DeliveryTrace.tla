@@ -1,0 +1,126 @@
+--------------------------- MODULE DeliveryTrace ---------------------------
+(***************************************************************************)
+(* Whether Delivery allows what a real run did.                            *)
+(*                                                                         *)
+(* A case is one sink's life: for each runner (process) the lines of its   *)
+(* trace that concern the sink, in order. TLC may interleave the runners   *)
+(* as it likes, and lets the environment (takeovers and commits at the     *)
+(* sink, of any order ever sent) happen in between: a case is accepted     *)
+(* when some behaviour of the spec says all of its lines. Rows are not in  *)
+(* a trace, so the history is blank and any window may carry something or  *)
+(* nothing. Leases are not either: the sink's own fence decides.           *)
+(***************************************************************************)
+EXTENDS Delivery, TLC
+
+CONSTANTS Cases, Last   \* the cases, and the highest position in them
+
+VARIABLES case, at      \* at: [Runners -> lines said]
+
+Blank == [n \in 1..Last |-> [rows |-> Nothing, ev |-> [s \in Sinks |-> <<>>], share |-> [s \in Sinks |-> NoBag]]]
+Blanks == <<Blank>>
+TheSink == CHOOSE s \in Sinks : TRUE
+Lines(r) == Cases[case][r]
+K(r) == St(r, TheSink)
+
+TraceInit == /\ Init /\ case \in DOMAIN Cases /\ at = [r \in Runners |-> 0]
+
+Quiet == UNCHANGED <<source, sink, lease, net, faults>>
+Copied(r, copy) == copy = "streaming" => K(r)'.copy \in {"streaming", "mixed"}
+
+SaysObserve(r, l) ==
+  /\ l.head >= run[r].head /\ l.oldest >= run[r].oldest
+  /\ head' = Max(head, l.head) /\ oldest' = Max(oldest, l.oldest)
+  /\ run' = [run EXCEPT ![r] = [oldest |-> l.oldest, head |-> l.head,
+                                sinks |-> [s \in Sinks |-> Gap(St(r, s), l.oldest)]]]
+  /\ UNCHANGED <<which, sink, lease, net, faults>>
+
+SaysAcquire(r, l) == l.token > 0 /\ Set(r, TheSink, Reset(K(r), "acquired", l.token)) /\ Quiet
+SaysLose(r) == K(r).phase # "unowned" /\ Set(r, TheSink, Reset(K(r), "unowned", 0)) /\ Quiet
+SaysStartRecovery(r, l) == K(r).token = l.token /\ StartRecovery(r, TheSink)
+
+Told(r, l) == [AtCursor(r, K(r), l.cursor) EXCEPT !.copy = IF l.copy = "streaming" THEN @ ELSE l.copy]
+Honest(r, l) == l.copy = "streaming" => AtCursor(r, K(r), l.cursor).copy = "streaming"
+
+SaysRecovered(r, l) ==
+  /\ K(r).phase = "recovering" /\ Honest(r, l)
+  /\ \E o \in net : /\ o.kind = "takeover" /\ o.answered /\ Mine(r, TheSink, o) /\ o.cursor = l.cursor
+                    /\ net' = net \ {o}
+  /\ Set(r, TheSink, Told(r, l)) /\ UNCHANGED <<source, sink, lease, faults>>
+
+SaysFail(r, phase) == K(r).phase = phase /\ Set(r, TheSink, Reset(K(r), "acquired", K(r).token)) /\ Quiet
+
+(* `ends`: the window's end where an answer tells it, otherwise whatever lies within the bound. *)
+SaysStartWave(r, l) ==
+  /\ K(r).phase = "idle" /\ K(r).copy \in {"streaming", "mixed"}
+  /\ l.expected = K(r).cursor /\ l.after = K(r).position /\ l.upto <= run[r].head /\ l.after >= run[r].oldest
+  /\ \E upto \in (IF l.ends = Unseeded THEN l.after..l.upto ELSE {l.ends}) :
+       /\ upto >= l.after /\ upto <= l.upto
+       /\ Begin(r, TheSink, "changes", upto)
+       /\ net' = net \/ net' = net \cup {Order(r, TheSink, "changes", l.after, upto)}
+  /\ UNCHANGED <<source, sink, lease, faults>>
+
+SaysStartSeed(r, l) ==
+  /\ K(r).phase = "idle" /\ K(r).copy \in {"unseeded", "held", "mixed"}
+  /\ l.expected = K(r).cursor /\ l.upto >= K(r).cursor /\ l.upto <= run[r].head
+  /\ Begin(r, TheSink, "replace", l.upto)
+  /\ net' = net \/ net' = net \cup {Order(r, TheSink, "replace", l.upto, l.upto)}
+  /\ UNCHANGED <<source, sink, lease, faults>>
+
+SaysPersistIdle(r, l) ==
+  /\ K(r).phase = "idle" /\ l.expected = K(r).cursor /\ l.upto = K(r).position /\ K(r).cursor < K(r).position
+  /\ Begin(r, TheSink, "persist", l.upto)
+  /\ net' = net \cup {Order(r, TheSink, "persist", l.upto, l.upto)}
+  /\ UNCHANGED <<source, sink, lease, faults>>
+
+SaysWaveCommit(r, l) ==
+  /\ K(r).phase = "applying" /\ l.cursor = K(r).wave.upto /\ Honest(r, l)
+  /\ \E o \in net : o.kind # "takeover" /\ o.answered /\ Mine(r, TheSink, o) /\ o.upto = l.cursor
+  /\ Set(r, TheSink, Told(r, l)) /\ Quiet
+
+SaysWaveAbort(r) ==
+  /\ K(r).phase = "applying"
+  /\ Set(r, TheSink, Gap([K(r) EXCEPT !.phase = "idle", !.wave = NoWave], run[r].oldest)) /\ Quiet
+
+SaysAdvance(r, l) ==
+  /\ K(r).phase = "applying" /\ K(r).wave.kind = "changes" /\ K(r).wave.upto = l.upto
+  /\ ~\E o \in net : Asked(r, TheSink, o)
+  /\ LET k == Gap([K(r) EXCEPT !.phase = "idle", !.position = l.upto, !.wave = NoWave], run[r].oldest)
+     IN /\ l.copy = "streaming" => k.copy \in {"streaming", "mixed"}
+        /\ Set(r, TheSink, [k EXCEPT !.copy = IF l.copy = "streaming" THEN @ ELSE l.copy])
+  /\ Quiet
+
+Says(r, l) ==
+  CASE l.action = "Observe" -> SaysObserve(r, l)
+    [] l.action = "Acquire" -> SaysAcquire(r, l)
+    [] l.action = "Lose" -> SaysLose(r)
+    [] l.action = "StartRecovery" -> SaysStartRecovery(r, l)
+    [] l.action = "Recovered" -> SaysRecovered(r, l)
+    [] l.action = "RecoveryFail" -> SaysFail(r, "recovering")
+    [] l.action = "StartWave" -> SaysStartWave(r, l)
+    [] l.action = "StartSeed" -> SaysStartSeed(r, l)
+    [] l.action = "PersistIdle" -> SaysPersistIdle(r, l)
+    [] l.action = "WaveCommit" -> SaysWaveCommit(r, l)
+    [] l.action = "WaveFail" -> SaysFail(r, "applying")
+    [] l.action = "WaveAbort" -> SaysWaveAbort(r)
+    [] l.action = "Advance" -> SaysAdvance(r, l)
+
+TraceStep ==
+  \E r \in Runners :
+    /\ at[r] < Len(Lines(r))
+    /\ LET l == Lines(r)[at[r] + 1]
+       IN Says(r, l) /\ (l.action # "Observe" => run'[r].sinks[TheSink].epoch = l.epoch)
+    /\ at' = [at EXCEPT ![r] = @ + 1] /\ UNCHANGED case
+
+(* An order at the end of all the lines it could matter to need not be carried out. *)
+Hidden == (SinkTakeover \/ SinkCommit) /\ UNCHANGED <<case, at>>
+
+Complete == \A r \in Runners : at[r] = Len(Lines(r))
+TraceNext == ~Complete /\ (TraceStep \/ Hidden)
+TraceSpec == TraceInit /\ [][TraceNext]_<<vars, case, at>>
+
+RECURSIVE Total(_)
+Total(S) == IF S = {} THEN 0 ELSE LET r == CHOOSE r \in S : TRUE IN at[r] + Total(S \ {r})
+
+(* Not a law: tells how far each case came. *)
+Report == PrintT(<<IF Complete THEN "accepted" ELSE "reached", case, Total(Runners)>>)
+=============================================================================
