@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import duckdb
@@ -79,12 +80,18 @@ def applied(receipt: Receipt) -> Receipt:
 @contextmanager
 def opened(address: LakeAddress) -> Iterator[duckdb.DuckDBPyConnection]:
     """The lake as its tenant sees it: plain duckdb, the lake is the catalog `lake`."""
-    connection = connect()
+    connection = _client()
     connection.execute(attach_sql(address, "lake"))
     try:
         yield connection
     finally:
-        connection.close()
+        connection.execute("DETACH lake")
+
+
+@cache
+def _client() -> duckdb.DuckDBPyConnection:
+    """A DuckDB apart from the sink's own; starting one takes longer than most tests."""
+    return connect()
 
 
 def read(address: LakeAddress, table: str, columns: str = "*") -> list[tuple[Any, ...]]:

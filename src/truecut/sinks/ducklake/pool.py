@@ -55,14 +55,21 @@ class Lake:
     def begin(self) -> None:
         """Open a transaction; everything in it reads the lake's newest snapshot of now."""
         self.connection.execute("BEGIN")
-        found = self.connection.execute(f"FROM {self.name}.current_snapshot()").fetchone()
-        assert found is not None
-        self.snapshot = found[0]
+        self.snapshot = self._newest()
 
     def commit(self) -> None:
         """Commit changes as the next snapshot; a race lost to anybody else raises."""
         self.connection.execute("COMMIT")
         self.snapshot += 1  # DuckLake makes one attempt, and that is the number it takes
+
+    def has_moved(self) -> bool:
+        """Whether somebody has committed since the last transaction began."""
+        return self._newest() != self.snapshot
+
+    def _newest(self) -> int:
+        found = self.connection.execute(f"FROM {self.name}.current_snapshot()").fetchone()
+        assert found is not None
+        return int(found[0])
 
     def rollback(self) -> None:
         """End the transaction without an effect, whatever state it is in."""

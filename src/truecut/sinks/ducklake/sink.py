@@ -87,7 +87,8 @@ def _redo_lost_races(lake: Lake, transaction: Callable[[], Receipt]) -> Receipt:
         try:
             return transaction()
         except duckdb.Error as error:
-            if fault_of(error, what="").code != CONFLICT:
-                raise
             lake.rollback()
+            # Whoever commits may also clean up the files that this transaction was reading.
+            if fault_of(error, what="").code != CONFLICT and not lake.has_moved():
+                raise
     return transaction()
