@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -64,10 +63,11 @@ class LakeWriter:
         rows = self.rows("SELECT snapshot_id FROM ducklake_snapshots('lake') ORDER BY 1")
         return [int(row[0]) for row in rows]
 
-    def table_at(self, table: str, snapshot: int, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-        """A table's rows at a snapshot."""
-        names = ", ".join(f'"{column}"' for column in columns)
-        return self.rows(f"SELECT {names} FROM lake.{table} AT (VERSION => {snapshot})")
+    def table(self, name: str, *, at: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """A table's columns and rows, now or at a snapshot."""
+        version = "" if at is None else f" AT (VERSION => {at})"
+        result = self._lake().execute(f"SELECT * FROM lake.{name}{version}")
+        return [column[0] for column in result.description or []], result.fetchall()
 
     def close(self) -> None:
         """Let the connection go."""

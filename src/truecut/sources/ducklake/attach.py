@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from truecut.errors import ExitCode, TruecutError
+from truecut.errors import ExitCode, Retry, TruecutError
 from truecut.lake import LakeAddress, attach_sql, connect, fault_of, identifier
 
 MISSING = "TC2001"
@@ -98,7 +98,10 @@ def attached(address: LakeAddress, own: duckdb.DuckDBPyConnection) -> Iterator[L
     except (duckdb.Error, OSError) as error:
         fault = fault_of(error, what=f"source {address}")
         # The cause may hold row values or a password: it is not chained.
-        raise TruecutError(fault.code, fault.message, fix=fault.fix, retry=fault.retry) from None
+        unfit = ExitCode.FAILED if fault.retry is Retry.RETRYABLE else ExitCode.UNFIT_ENVIRONMENT
+        raise TruecutError(
+            fault.code, fault.message, fix=fault.fix, retry=fault.retry, exit_code=unfit
+        ) from None
 
 
 def _require_file(address: LakeAddress) -> None:

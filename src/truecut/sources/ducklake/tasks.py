@@ -148,7 +148,7 @@ def keep_feed(lake: Lake, task: FeedTask) -> bool:
         return False
     keep_times(lake, first=after, last=upto.snapshot)
     refuse_null_key(lake, shape, "images", upto.snapshot)
-    if _several(lake.connection, shape, "images", per="is_new, place"):
+    if several_images(lake.connection, shape, "images", per="is_new, place"):
         return False  # several images of one key: only the versions themselves can tell
     normal.keep_net(
         lake.connection,
@@ -173,7 +173,7 @@ def keep_difference(lake: Lake, task: DifferenceTask, old: Version, new: Version
     before = version_sql(lake, task, old, place=new.snapshot, skip=same)
     after = version_sql(lake, task, new, place=new.snapshot, skip=same)
     refuse_null_key(lake, task.shape, f"({after})", new.snapshot)
-    if _several(lake.connection, task.shape, f"({after})", per="place"):
+    if several_images(lake.connection, task.shape, f"({after})", per="place"):
         raise _duplicate(task.shape, new.snapshot)
     keep_times(lake, first=new.snapshot, last=new.snapshot)
     # One statement, so one view of the catalog: a file compacted away under way is missed by neither side.
@@ -244,6 +244,13 @@ def refuse_null_keys(shape: Shape, snapshot: int, batch: pa.RecordBatch) -> None
         raise _null_key(shape, snapshot)
 
 
+def several_images(own: duckdb.DuckDBPyConnection, shape: Shape, rows: str, *, per: str) -> bool:
+    """Whether a key has more than one row, for each of `per`."""
+    key = ", ".join(f"x{place}" for place in normal.key_places(shape))
+    sql = f"SELECT 1 FROM {rows} GROUP BY {per}, {key} HAVING count(*) > 1 LIMIT 1"
+    return own.execute(sql).fetchone() is not None
+
+
 def batches(own: duckdb.DuckDBPyConnection, sql: str) -> Iterator[pa.RecordBatch]:
     """The result in batches, with the control columns exactly as `model.change` declares them."""
     reader = own.execute(sql).to_arrow_reader(BATCH_ROWS)
@@ -282,12 +289,6 @@ def _mine(task: SeedTask) -> str:
     if task.inlined:
         conditions.append("filename LIKE 'ducklake_inlined_data%'")
     return " OR ".join(conditions) or "false"
-
-
-def _several(own: duckdb.DuckDBPyConnection, shape: Shape, rows: str, *, per: str) -> bool:
-    key = ", ".join(f"x{place}" for place in normal.key_places(shape))
-    sql = f"SELECT 1 FROM {rows} GROUP BY {per}, {key} HAVING count(*) > 1 LIMIT 1"
-    return own.execute(sql).fetchone() is not None
 
 
 def _key(shape: Shape) -> str:
