@@ -96,8 +96,10 @@ def attach_sql(address: LakeAddress, alias: str, *, read_only: bool = False, cre
     if not create:
         options.append("CREATE_IF_NOT_EXISTS false")
     if address.kind == "sqlite":
-        # The default journal mode wedges two overlapping processes for good.
-        options.append("META_JOURNAL_MODE 'WAL', META_BUSY_TIMEOUT 3000")
+        options.append("META_BUSY_TIMEOUT 3000")
+        if not read_only:
+            # The default journal mode wedges two overlapping writers for good; a reader may not change it.
+            options.append("META_JOURNAL_MODE 'WAL'")
     target = literal(scheme[address.kind] + address.target.reveal())
     return f"ATTACH {target} AS {identifier(alias)}" + (f" ({', '.join(options)})" if options else "")
 

@@ -10,12 +10,16 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 
 from truecut.cli.parameters import DURATION, POSITION, pipeline_argument
-from truecut.errors import ExitCode, TruecutError
+from truecut.errors import ExitCode, Retry, TruecutError
 from truecut.model.position import Position
+
+if TYPE_CHECKING:
+    from truecut.sources.contract import Source
 
 
 @click.command()
@@ -51,8 +55,7 @@ def command(
     control = open_control(pipeline.control, pipeline=pipeline.name)
     with live_view(pipeline) as show:
         show.note("starting Spark")
-        # A source that cannot be read at all is better said before Spark starts.
-        DuckLakeSource(pipeline.source.address, generation=1).observe()
+        _look_at(DuckLakeSource(pipeline.source.address, generation=1))
         spark = open_session(
             app=pipeline.name,
             master=pipeline.spark.master,
@@ -79,6 +82,15 @@ def command(
         raise SystemExit(128 + received[0])
     if finite and not outcome.reached:
         raise _could_not_follow(outcome.stragglers)
+
+
+def _look_at(source: Source) -> None:
+    """A source that cannot be read at all is better said before Spark starts; a busy one is waited for."""
+    try:
+        source.observe()
+    except TruecutError as error:
+        if error.fault.retry is not Retry.RETRYABLE:
+            raise
 
 
 def _could_not_follow(stragglers: Mapping[str, str]) -> TruecutError:

@@ -209,9 +209,14 @@ class ControlStore:
 def open_control(address: Secret, *, pipeline: str) -> ControlStore:
     """A file path, or `postgresql://…`."""
     text = address.reveal()
-    if text.startswith(("postgresql://", "postgres://")):
+    if is_postgres(text):
         return ControlStore(_Postgres(text), pipeline=pipeline)
     return ControlStore(_open_sqlite(Path(text)), pipeline=pipeline)
+
+
+def is_postgres(address: str) -> bool:
+    """Whether the address is a server's, and not a file's."""
+    return address.startswith(("postgresql://", "postgres://"))
 
 
 class _Sqlite:
@@ -247,18 +252,33 @@ class _Sqlite:
         self._connection.close()
 
 
+def unusable(path: Path, error: Exception) -> TruecutError:
+    """The file is there but is no control store, or a damaged one."""
+    return TruecutError(
+        "TC5010",
+        f"the control store {path} cannot be used ({type(error).__name__})",
+        fix="Move the file away: it is made anew, cursors are in the sinks, nothing is lost.",
+        exit_code=ExitCode.UNFIT_ENVIRONMENT,
+    )
+
+
 def _open_sqlite(path: Path) -> _Sqlite:
     try:
         database = _Sqlite(path)
         database.run("SELECT count(*) FROM sqlite_master WHERE name <> ?", ("",))
     except (sqlite3.DatabaseError, OSError) as error:
-        raise TruecutError(
-            "TC5010",
-            f"the control store {path} cannot be used ({type(error).__name__})",
-            fix="Move the file away: it is made anew, cursors are in the sinks, nothing is lost.",
-            exit_code=ExitCode.UNFIT_ENVIRONMENT,
-        ) from error
+        raise unusable(path, error) from error
     return database
+
+
+def unreachable() -> TruecutError:
+    """No server, no database, or no permission; the driver's own text may repeat the connection string."""
+    return TruecutError(
+        "TC5011",
+        "the control store (PostgreSQL) cannot be reached",
+        fix="Check server, database and password in `control:`.",
+        exit_code=ExitCode.UNFIT_ENVIRONMENT,
+    )
 
 
 class _Postgres:
@@ -268,13 +288,7 @@ class _Postgres:
         try:
             self._connection = psycopg.connect(dsn, autocommit=True, connect_timeout=10)
         except psycopg.Error as error:
-            # The driver's own text may repeat the connection string.
-            raise TruecutError(
-                "TC5011",
-                "the control store (PostgreSQL) cannot be reached",
-                fix="Check server, database and password in `control:`.",
-                exit_code=ExitCode.UNFIT_ENVIRONMENT,
-            ) from error
+            raise unreachable() from error
 
     @contextmanager
     def transaction(self, pipeline: str) -> Iterator[None]:

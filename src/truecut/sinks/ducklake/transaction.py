@@ -129,10 +129,18 @@ class Transaction:
         if existing_columns(lake, table) is None:
             return
         if self.existing == "refuse":
-            message = f"table {table} exists already and was not made by this pipeline"
-            fix = "Set `existing: replace` for this sink to overwrite it, or rename or drop it there."
-            raise _Refused(_failed(self.order, "TC4013", message, fix, Retry.NOT_RETRYABLE))
+            fault = foreign_table(self.order.sink, table)
+            raise _Refused(Receipt(self.order.sink, self.order.epoch, "failed", fault=fault))
         drop_table(lake, table)
+
+
+def foreign_table(sink: str, table: str) -> Fault:
+    """A table stands there that this pipeline did not make."""
+    return Fault(
+        "TC4013",
+        f"sink {sink}: table {table} exists already and was not made by this pipeline",
+        "Set `existing: replace` for this sink to overwrite it, or rename or drop it there.",
+    )
 
 
 def token_differs(row: CursorRow, order: Order) -> bool:
