@@ -49,18 +49,23 @@ class Outlook:
 def look_ahead(pipeline: Pipeline) -> Outlook:
     """Look at source, sinks and control store; TruecutError when source or store cannot be read."""
     known = peek(pipeline.control, pipeline=pipeline.name)
-    first = _observe(pipeline, generation=1)
-    looks = look_at_sinks(pipeline)
-    generation = known.generation(first.identity, at_least=_latest(looks, first.identity))
-    seen = first if generation == 1 else _observe(pipeline, generation=generation)
-    pauses = read_pauses(pipeline.state)
-    return Outlook(seen, known, looks, _state(pipeline, seen, looks, pauses), pauses)
+    seen = observe(pipeline)
+    return foresee(pipeline, seen, known, look_at_sinks(pipeline))
 
 
-def _observe(pipeline: Pipeline, *, generation: int) -> Observation:
+def observe(pipeline: Pipeline, *, generation: int = 1) -> Observation:
+    """Look at the source, read-only."""
     address = pipeline.source.address
     with without_trace(address):
         return patiently(DuckLakeSource(address, generation=generation).observe)
+
+
+def foresee(pipeline: Pipeline, first: Observation, known: Known, looks: Mapping[str, SinkLook]) -> Outlook:
+    """What the machine makes of what was seen."""
+    generation = known.generation(first.identity, at_least=_latest(looks, first.identity))
+    seen = first if generation == 1 else observe(pipeline, generation=generation)
+    pauses = read_pauses(pipeline.state)
+    return Outlook(seen, known, looks, _state(pipeline, seen, looks, pauses), pauses)
 
 
 def _latest(looks: Mapping[str, SinkLook], identity: str) -> int:

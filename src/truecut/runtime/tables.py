@@ -11,6 +11,7 @@ from functools import partial
 
 from truecut.config.settings import Pipeline, TableSettings
 from truecut.errors import Fault, TruecutError
+from truecut.lake import LakeAddress, identifier
 from truecut.model.position import Position
 from truecut.model.table import TableName
 from truecut.runtime.look import patiently, without_trace
@@ -57,6 +58,28 @@ def outstanding(
     wanted = sorted(set(places))
     with without_trace(pipeline.source.address):
         return patiently(lambda: {place: _since(pipeline, seen, *place) for place in wanted})
+
+
+def key_counts(pipeline: Pipeline, table: TableSettings, seen: Observation) -> tuple[int, int]:
+    """How many rows have NULL in their key at the head, and how many keys occur more than once."""
+    address = pipeline.source.address
+    with without_trace(address):
+        return patiently(partial(_key_counts, address, table, seen.head.place))
+
+
+def _key_counts(address: LakeAddress, table: TableSettings, at: int) -> tuple[int, int]:
+    key = ", ".join(identifier(name) for name in table.key)
+    any_null = " OR ".join(f"{identifier(name)} IS NULL" for name in table.key)
+    with connection() as own, attached(address, own) as lake:
+        parts = (lake.alias, table.name.schema, table.name.table)
+        rows = f"{'.'.join(identifier(part) for part in parts)} AT (VERSION => {at})"
+        counts = own.execute(
+            f"""SELECT (SELECT count(*) FROM {rows} WHERE {any_null}),
+                       (SELECT count(*) FROM (SELECT 1 FROM {rows} WHERE NOT ({any_null})
+                                              GROUP BY {key} HAVING count(*) > 1))"""
+        ).fetchone()
+    assert counts is not None
+    return int(counts[0]), int(counts[1])
 
 
 def _facts(pipeline: Pipeline, source: DuckLakeSource, table: TableSettings, seen: Observation) -> TableFacts:
