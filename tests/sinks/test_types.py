@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tests.sinks.world import COMMITTED, applied, opened, order, sink
+from tests.sinks.world import COMMITTED, applied, opened, order, seed, sink
 from truecut.lake import LakeAddress, connect
-from truecut.model.order import TableOrder
 from truecut.model.table import Column, TableSchema
 from truecut.sinks.contract import Packet
 
@@ -57,8 +56,7 @@ def test_all_types_survive(address: LakeAddress) -> None:
     )
     packet = Packet("main.t", source.execute("FROM rows").to_arrow_table())
     applied(sink(address).recover(epoch=1, token=1))
-    tables = {"t": TableOrder("replace", "mirror", ("id",), schema)}
-    applied(sink(address).apply(order(None, 1, **tables), iter([packet])))
+    applied(sink(address).apply(order(None, 1, t=seed(schema=schema)), iter([packet])))
     texts = ", ".join(f"c{i}::VARCHAR" for i in range(len(TYPES)))
     wanted = source.execute(f"SELECT id, {texts} FROM rows ORDER BY id").fetchall()
     with opened(address) as connection:

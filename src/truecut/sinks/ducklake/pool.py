@@ -13,7 +13,7 @@ import itertools
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,6 +108,16 @@ def attached(
         _give_back(connection, address, attachment)
     else:
         connection.execute(f"DETACH {lake.name}")
+
+
+def forget() -> None:
+    """Detach all lakes that are kept."""
+    with _lock:
+        kept = [attachment for attachments in _idle.values() for attachment in attachments]
+        _idle.clear()
+    with closing(session()) as connection:
+        for attachment in kept:
+            _detach(connection, attachment)
 
 
 def _attach(connection: duckdb.DuckDBPyConnection, address: LakeAddress, *, create: bool) -> Attachment:

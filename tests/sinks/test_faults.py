@@ -1,0 +1,196 @@
+"""What can be wrong with a lake becomes a classified fault: no value, no secret, never an exception."""
+
+from __future__ import annotations
+
+import pickle
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from random import Random
+
+import duckdb
+import pytest
+
+from tests.postgres_server import PostgresServer
+from tests.sinks.conftest import MakeLake
+from tests.sinks.world import applied, changes, order, packets, read, seed, sink
+from truecut.errors import Fault, Retry
+from truecut.lake import LakeAddress, parse_address
+from truecut.model.change import INSERT, READ
+from truecut.sinks.ducklake import pool
+
+SEED = [(READ, 4, n, "secret value") for n in range(50)]
+
+
+def fault_of_recover(address: LakeAddress) -> Fault:
+    receipt = sink(address).recover(epoch=1, token=1)
+    assert (receipt.outcome, receipt.cursor) == ("failed", None)
+    assert receipt.fault is not None
+    return receipt.fault
+
+
+def test_a_locked_catalog_is_tried_again(make_lake: MakeLake) -> None:
+    """Somebody else has the DuckDB file open: retryable, and it works once they are gone."""
+    address = make_lake("duckdb")
+    applied(sink(address).recover(epoch=1, token=1))
+    code = f"import duckdb; c = duckdb.connect({address.target.reveal()!r}); print(1, flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        fault = fault_of_recover(address)
+        other.communicate(b"\n")
+    assert (fault.code, fault.retry) == ("TC4001", Retry.RETRYABLE)
+    applied(sink(address).recover(epoch=1, token=1))
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    """A file where a folder should be, for catalog or data: not retryable."""
+    (tmp_path / "file").write_text("in the way")
+    for catalog, data in (
+        ("file/a.ducklake", "data"),
+        ("sqlite:file/a", "data"),
+        ("a.ducklake", "file/data"),
+    ):
+        fault = fault_of_recover(parse_address(catalog, data, base=tmp_path))
+        assert (fault.code, fault.retry) == ("TC4007", Retry.NOT_RETRYABLE)
+
+
+@pytest.mark.parametrize("scheme", ["", "sqlite:"])
+def test_a_file_that_is_no_catalog(tmp_path: Path, scheme: str) -> None:
+    """Some other file at the catalog's path is left as it is."""
+    other = tmp_path / "notes.txt"
+    other.write_text("no catalog " * 2000)
+    fault = fault_of_recover(parse_address(f"{scheme}notes.txt", "data", base=tmp_path))
+    assert (fault.code, fault.retry) == ("TC4008", Retry.NOT_RETRYABLE)
+    assert other.read_text() == "no catalog " * 2000
+
+
+def test_a_catalog_of_a_newer_format(make_lake: MakeLake) -> None:
+    """A format from the future is refused, not migrated or overwritten."""
+    file, lite = make_lake("duckdb"), make_lake("sqlite")
+    newer = "UPDATE ducklake_metadata SET value = '9.0' WHERE key = 'version'"
+    for address in (file, lite):
+        applied(sink(address).recover(epoch=1, token=1))
+    with duckdb.connect(file.target.reveal()) as catalog:
+        catalog.execute(newer)
+    pool.forget()
+    with sqlite3.connect(lite.target.reveal()) as lite_catalog:
+        lite_catalog.execute(newer)
+    for address in (file, lite):
+        assert fault_of_recover(address).code == "TC4004"
+
+
+def test_another_data_path_than_the_catalogs(make_lake: MakeLake) -> None:
+    """Data would be split over two places: refused."""
+    address = make_lake("duckdb")
+    applied(sink(address).recover(epoch=1, token=1))
+    moved = LakeAddress("duckdb", address.target, f"{address.data_path}-elsewhere")
+    assert fault_of_recover(moved).code == "TC4009"
+
+
+def test_a_server_that_does_not_answer(postgres: PostgresServer, tmp_path: Path) -> None:
+    """No connection is retryable, and the password is nowhere in the answer."""
+    for conninfo in (
+        "host=127.0.0.1 port=1 user=me password=hunter2 dbname=x",
+        f"{postgres.conninfo('no_such_database')} password=hunter2",
+    ):
+        fault = fault_of_recover(parse_address(f"postgres:{conninfo}", "data", base=tmp_path))
+        assert (fault.code, fault.retry) == ("TC4005", Retry.RETRYABLE)
+        assert "hunter2" not in repr(fault)
+
+
+def test_a_lost_connection_is_made_again(make_lake: MakeLake, postgres: PostgresServer) -> None:
+    """A kept attachment whose server side is gone fails at most once; the next call works."""
+    address = make_lake("postgres")
+    applied(sink(address).recover(epoch=1, token=1))
+    applied(sink(address).apply(order(None, 4, t=seed()), packets(t=SEED)))
+    database = address.target.reveal().rpartition("dbname=")[2]
+    postgres.psql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'")
+    wanted, window = order(4, 5, t=changes()), [(INSERT, 5, 99, "n")]
+    first = sink(address).apply(wanted, packets(t=window))
+    if first.outcome == "failed":
+        assert first.fault is not None
+        assert first.fault.retry is Retry.RETRYABLE
+    assert sink(address).apply(wanted, packets(t=window)).outcome in ("applied", "already")
+    assert len(read(address, "t")) == 51
+
+
+def test_a_full_disk_leaves_the_sink_as_it_was(make_lake: MakeLake, tmp_path: Path) -> None:
+    """Data files that cannot be written: retryable, cursor and content untouched, no value in the answer."""
+    address = make_lake("sqlite")
+    applied(sink(address).recover(epoch=1, token=1))
+    applied(sink(address).apply(order(None, 4, t=seed()), packets(t=SEED)))
+    code = (
+        "import pickle, resource, signal, sys\n"
+        "sink, order, packets = pickle.load(open(sys.argv[1], 'rb'))\n"
+        "sink.recover(epoch=1, token=1)\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))\n"
+        "pickle.dump(sink.apply(order, iter(packets)), sys.stdout.buffer)\n"
+    )
+    values = Random(1)
+    window = [(INSERT, 5, n, f"secret {values.getrandbits(2000):x}") for n in range(1000, 6000)]
+    (tmp_path / "work").write_bytes(
+        pickle.dumps((sink(address), order(4, 5, t=changes()), list(packets(t=window))))
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "work")], capture_output=True, check=True
+    )
+    receipt = pickle.loads(done.stdout)
+    assert receipt.fault is not None
+    assert (receipt.outcome, receipt.fault.code, receipt.fault.retry) == ("failed", "TC4002", Retry.RETRYABLE)
+    assert "secret" not in repr(receipt)
+    assert len(read(address, "t")) == 50
+    applied(sink(address).apply(order(4, 5, t=changes()), packets(t=window)))
+    assert len(read(address, "t")) == 5050
+
+
+def test_sinks_of_one_process_do_not_wait_for_one_another(
+    make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that hangs inside its transaction keeps only its own sink; others go on beside it."""
+    stuck, free = make_lake("sqlite"), make_lake("sqlite")
+    for address in (stuck, free):
+        applied(sink(address).recover(epoch=1, token=1))
+    inside, release = threading.Event(), threading.Event()
+
+    def hang(name: str) -> None:
+        if name == "after_sink_data" and threading.current_thread().name == "stuck":
+            inside.set()
+            release.wait(60)
+
+    monkeypatch.setattr("truecut.sinks.ducklake.transaction.failpoint", hang)
+    results = []
+    thread = threading.Thread(
+        name="stuck",
+        target=lambda: results.append(sink(stuck).apply(order(None, 4, t=seed()), packets(t=SEED))),
+    )
+    thread.start()
+    assert inside.wait(60)
+    applied(sink(free).apply(order(None, 4, t=seed()), packets(t=SEED)))
+    applied(sink(stuck).recover(epoch=2, token=2))
+    applied(sink(stuck).apply(order(None, 3, token=2, t=seed()), packets(t=SEED[:5])))
+    release.set()
+    thread.join(60)
+    assert [receipt.fenced_by for receipt in results] == [2]
+    assert (len(read(free, "t")), len(read(stuck, "t"))) == (50, 5)
+
+
+def test_the_pool_is_bounded(make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many shared lakes a process serves, it keeps only the latest few attached."""
+    monkeypatch.setattr(pool, "KEPT_MAX", 2)
+    lakes = [make_lake("sqlite") for _ in range(4)]
+    for address in lakes:
+        applied(sink(address).recover(epoch=1, token=1))
+    with pool.session() as connection:
+        kept = connection.execute(
+            "SELECT count(*) FROM duckdb_databases() WHERE type = 'ducklake'"
+        ).fetchone()
+    assert kept == (2,)
+    for address in lakes:
+        applied(sink(address).apply(order(None, 4, t=seed()), packets(t=SEED)))
+        assert len(read(address, "t")) == 50

@@ -1,0 +1,96 @@
+"""Random lives of a sink against the model, and the faults that the model must catch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.sinks import oracle
+from tests.sinks.conftest import KINDS, MakeLake
+from truecut.sinks.ducklake import cursor, transaction, write
+from truecut.sinks.ducklake.cursor import CursorRow
+from truecut.sinks.ducklake.pool import Lake
+from truecut.sinks.ducklake.schema import existing_columns
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(random=st.randoms(use_true_random=False))
+def test_a_sink_is_what_the_model_says(make_lake: MakeLake, kind: str, random: Random) -> None:
+    """Whatever is ordered, repeated, stale, broken off or maintained: content, cursor and owner are right
+    after every step."""
+    oracle.live(make_lake(kind), random, steps=6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_step(make_lake: MakeLake, kind: str) -> None:
+    """The life in which the faults below are looked for is right without them."""
+    oracle.every_step(make_lake(kind))
+
+
+def cursor_apart_from_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data commits first, the cursor in a transaction of its own."""
+    real = cursor.write_cursor
+
+    def apart(lake: Lake, *args: Any, **kwargs: Any) -> CursorRow:
+        lake.commit()
+        lake.begin()
+        return real(lake, *args, **kwargs)
+
+    monkeypatch.setattr(transaction, "write_cursor", apart)
+
+
+def token_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes may write."""
+    monkeypatch.setattr(transaction, "token_differs", lambda row, order: False)
+
+
+def expected_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order's own place is not compared with the sink's."""
+    monkeypatch.setattr(transaction, "position_differs", lambda row, order: False)
+
+
+def seed_that_appends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A seed leaves what was there."""
+    real = write.clear_table
+
+    def only_created(lake: Lake, table: str, schema: Any) -> None:
+        if existing_columns(lake, table) is None:
+            real(lake, table, schema)
+
+    monkeypatch.setattr(write, "clear_table", only_created)
+
+
+def delete_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that changed or went are not removed."""
+    monkeypatch.setattr(write, "delete_keys", lambda *args: None)
+
+
+def takeover_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new owner's token does not reach the sink."""
+    monkeypatch.setattr(cursor, "raise_token", lambda *args, **kwargs: None)
+
+
+FAULTS = (
+    cursor_apart_from_data,
+    token_not_checked,
+    expected_not_checked,
+    seed_that_appends,
+    delete_dropped,
+    takeover_not_recorded,
+)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: str(fault.__name__))
+def test_the_model_catches(
+    make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch, fault: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    """Each fault, put into the code, makes the sink differ from the model."""
+    fault(monkeypatch)
+    with pytest.raises(AssertionError):
+        oracle.every_step(make_lake("sqlite"))
