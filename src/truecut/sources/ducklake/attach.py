@@ -7,17 +7,21 @@ catalog, which locks its writers out while it is attached, is let go with the la
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import duckdb
 
-from truecut.errors import ExitCode, Retry, TruecutError
+from truecut.config.secret import Secret
+from truecut.errors import ExitCode, Fault, Retry, TruecutError
 from truecut.lake import LakeAddress, attach_sql, connect, fault_of, identifier
 
 MISSING = "TC2001"
+FILE_GONE = "TC2012"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,29 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 @contextmanager
-def attached(address: LakeAddress, own: duckdb.DuckDBPyConnection) -> Iterator[Lake]:
+def pinned(address: LakeAddress, own: duckdb.DuckDBPyConnection) -> Iterator[Lake]:
+    """The lake for as long as reading takes, without locking its owner out.
+
+    A DuckDB-file catalog is copied first: the copy names the same data files, which never change.
+    """
+    if address.shared:
+        with attached(address, own) as lake:
+            yield lake
+        return
+    with tempfile.TemporaryDirectory(prefix="truecut-catalog-") as folder:
+        original, copy = address.target.reveal(), os.path.join(folder, "catalog.ducklake")
+        with attached(address, own):  # holds the file, so that file and log are of one moment
+            shutil.copyfile(original, copy)
+            with suppress(FileNotFoundError):
+                shutil.copyfile(original + ".wal", copy + ".wal")
+        with attached(LakeAddress("duckdb", Secret(copy), address.data_path), own, name=str(address)) as lake:
+            yield lake
+
+
+@contextmanager
+def attached(
+    address: LakeAddress, own: duckdb.DuckDBPyConnection, *, name: str | None = None
+) -> Iterator[Lake]:
     """The lake, read-only, on that connection; what DuckDB raises becomes a classified TruecutError."""
     process = _shared()
     _require_file(address)
@@ -96,12 +122,23 @@ def attached(address: LakeAddress, own: duckdb.DuckDBPyConnection) -> Iterator[L
         finally:
             process.leave(address)
     except (duckdb.Error, OSError) as error:
-        fault = fault_of(error, what=f"source {address}")
+        fault = _fault(error, what=f"source {name or address}")
         # The cause may hold row values or a password: it is not chained.
         unfit = ExitCode.FAILED if fault.retry is Retry.RETRYABLE else ExitCode.UNFIT_ENVIRONMENT
         raise TruecutError(
             fault.code, fault.message, fix=fault.fix, retry=fault.retry, exit_code=unfit
         ) from None
+
+
+def _fault(error: duckdb.Error | OSError, *, what: str) -> Fault:
+    if isinstance(error, duckdb.IOException) and "no such file" in str(error).lower():
+        return Fault(
+            FILE_GONE,
+            f"{what}: a data file is gone; it was cleaned up while it was being read, or lies elsewhere",
+            "It is tried again. If it persists, check spec.source.data_path.",
+            Retry.RETRYABLE,
+        )
+    return fault_of(error, what=what)
 
 
 def _require_file(address: LakeAddress) -> None:

@@ -86,22 +86,19 @@ def untouched_files(lake: Lake, name: TableName, table_id: int, *, after: int, u
 def live_rows(lake: Lake, table_id: int, *, at: int) -> int:
     """About how many rows the table has at a snapshot."""
     m = lake.metadata
-    row = lake.connection.execute(
-        f"""SELECT coalesce((SELECT sum(record_count) FROM {m}.ducklake_data_file
-                             WHERE table_id = {table_id} AND begin_snapshot <= {at}
-                               AND (end_snapshot IS NULL OR end_snapshot > {at})), 0)
-                 - coalesce((SELECT sum(delete_count) FROM {m}.ducklake_delete_file
-                             WHERE table_id = {table_id} AND begin_snapshot <= {at}
-                               AND (end_snapshot IS NULL OR end_snapshot > {at})), 0)"""
-    ).fetchone()
-    assert row is not None
-    inlined = sum(
-        _count(
-            lake, f"{m}.{name}", f"begin_snapshot <= {at} AND (end_snapshot IS NULL OR end_snapshot > {at})"
-        )
-        for name in _inlined_tables(lake, table_id)
+    visible = f"begin_snapshot <= {at} AND (end_snapshot IS NULL OR end_snapshot > {at})"
+    files, deletes = (
+        f"SELECT sum({count}) FROM {m}.{table} WHERE table_id = {table_id} AND {visible}"
+        for table, count in (("ducklake_data_file", "record_count"), ("ducklake_delete_file", "delete_count"))
     )
-    return max(0, int(row[0])) + inlined
+    row = lake.connection.execute(f"SELECT coalesce(({files}), 0) - coalesce(({deletes}), 0)").fetchone()
+    assert row is not None
+    rows = max(0, int(row[0]))
+    for name in _inlined_tables(lake, table_id):
+        rows += _count(lake, f"{m}.{name}", visible)
+    if _has_inlined_deletes(lake, table_id):
+        rows -= _count(lake, f"{m}.ducklake_inlined_delete_{table_id}", f"begin_snapshot <= {at}")
+    return max(0, rows)
 
 
 def weights(lake: Lake, table_id: int, *, after: int, upto: int) -> list[Weight]:

@@ -1,8 +1,8 @@
 """What travels to executors: pieces of a window or of a seed, read there through plain DuckDB.
 
-Promises: a piece gives the same rows every time; rows are kept in temporary tables (which spill to disk)
-and the lake is let go before the first batch leaves. A FeedTask checks *after* reading that the feed was
-to be believed while it read, and reads the difference of versions otherwise.
+Promises: a piece gives the same rows every time, in bounded memory (temporary tables spill to disk, a seed
+is streamed), and the lake's owner is not locked out meanwhile. A FeedTask checks *after* reading that the
+feed was to be believed while it read, and reads the difference of versions otherwise.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from truecut.lake import LakeAddress, identifier, literal
 from truecut.model.change import COMMITTED_AT, CONTROL_FIELDS, CONTROL_NAMES, OP, PLACE, READ, SEQ
 from truecut.model.table import TableName
 from truecut.sources.ducklake import catalog, files, history, normal
-from truecut.sources.ducklake.attach import Lake, attached, connection
+from truecut.sources.ducklake.attach import Lake, connection, pinned
 from truecut.sources.ducklake.catalog import TableVersion
 from truecut.sources.ducklake.schema import Shape, Version
 
@@ -45,13 +45,11 @@ class DifferenceTask:
         return self.shape.table.name
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        with connection() as own:
+        sql = normal.changes_sql(self.shape, bucket=self.bucket, buckets=self.buckets)
+        with connection() as own, pinned(self.address, own) as lake:
             for old, new in pairwise(self.versions):
-                with attached(self.address, own) as lake:
-                    keep_difference(lake, self, old, new)
-                yield from batches(
-                    own, normal.changes_sql(self.shape, bucket=self.bucket, buckets=self.buckets)
-                )
+                keep_difference(lake, self, old, new)
+                yield from batches(own, sql)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ class FeedTask:
 
     def read(self) -> Iterator[pa.RecordBatch]:
         with connection() as own:
-            with attached(self.address, own) as lake:
+            with pinned(self.address, own) as lake:
                 exact = keep_feed(lake, self)
             if exact:
                 yield from batches(own, normal.changes_sql(self.shape))
@@ -99,7 +97,7 @@ class SeedTask:
         return self.shape.table.name
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        with connection() as own, attached(self.address, own) as lake:
+        with connection() as own, pinned(self.address, own) as lake:
             self._require_files(lake)
             for batch in batches(own, seed_sql(lake, self)):
                 refuse_null_keys(self.shape, self.version.snapshot, batch)
