@@ -69,6 +69,9 @@ def connect(*, threads: int = 1) -> duckdb.DuckDBPyConnection:
     for name in _EXTENSIONS:
         connection.execute(f"LOAD {literal(str(_extension(name)))}")
     connection.execute("SET TimeZone = 'UTC'")
+    # "Did you mean …" would look for similar names in every attached lake: one that does not answer
+    # must not hold up a statement about another.
+    connection.execute("SET catalog_error_max_schemas = 0")
     return connection
 
 
