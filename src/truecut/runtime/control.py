@@ -34,6 +34,8 @@ CREATE TABLE IF NOT EXISTS truecut_source (
   PRIMARY KEY (pipeline, identity));
 """
 
+_PAGE_BYTES_MIN = 512  # every SQLite file is a multiple of it
+
 
 class _Database(Protocol):
     """The little that SQLite and PostgreSQL have to do alike."""
@@ -262,8 +264,15 @@ def unusable(path: Path, error: Exception) -> TruecutError:
     )
 
 
+def require_whole(path: Path) -> None:
+    """A file that was cut off inside its last page, which SQLite itself does not notice."""
+    if path.is_file() and path.stat().st_size % _PAGE_BYTES_MIN:
+        raise sqlite3.DatabaseError("cut off")
+
+
 def _open_sqlite(path: Path) -> _Sqlite:
     try:
+        require_whole(path)
         database = _Sqlite(path)
         database.run("SELECT count(*) FROM sqlite_master WHERE name <> ?", ("",))
     except (sqlite3.DatabaseError, OSError) as error:

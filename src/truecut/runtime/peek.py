@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from truecut.config.secret import Secret
-from truecut.runtime.control import is_postgres, unreachable, unusable
+from truecut.runtime.control import is_postgres, require_whole, unreachable, unusable
 
 _GENERATIONS = "SELECT identity, generation FROM truecut_source WHERE pipeline = ?"
 _SINKS = (
@@ -49,6 +49,7 @@ def _sqlite(path: Path, pipeline: str) -> Known:
     # Without a write-ahead log nobody has the file open, and without "immutable" SQLite would make one.
     alone = "" if os.path.exists(f"{path}-wal") else "&immutable=1"
     try:
+        require_whole(path)
         connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro{alone}", uri=True, timeout=10)
         try:
             verdict = connection.execute("PRAGMA quick_check").fetchone()
