@@ -87,11 +87,14 @@ def live_rows(lake: Lake, table_id: int, *, at: int) -> int:
     """About how many rows the table has at a snapshot."""
     m = lake.metadata
     visible = f"begin_snapshot <= {at} AND (end_snapshot IS NULL OR end_snapshot > {at})"
-    files, deletes = (
-        f"SELECT sum({count}) FROM {m}.{table} WHERE table_id = {table_id} AND {visible}"
-        for table, count in (("ducklake_data_file", "record_count"), ("ducklake_delete_file", "delete_count"))
-    )
-    row = lake.connection.execute(f"SELECT coalesce(({files}), 0) - coalesce(({deletes}), 0)").fetchone()
+    files = f"{m}.ducklake_data_file WHERE table_id = {table_id} AND {visible}"
+    # The delete files of a file that is gone stay behind: they take nothing away any more.
+    deletes = f"""{m}.ducklake_delete_file WHERE table_id = {table_id} AND {visible}
+                  AND data_file_id IN (SELECT data_file_id FROM {files})"""
+    row = lake.connection.execute(
+        f"""SELECT coalesce((SELECT sum(record_count) FROM {files}), 0)
+                 - coalesce((SELECT sum(delete_count) FROM {deletes}), 0)"""
+    ).fetchone()
     assert row is not None
     rows = max(0, int(row[0]))
     for name in _inlined_tables(lake, table_id):
