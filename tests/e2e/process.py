@@ -59,6 +59,10 @@ class Process:
         for process in self.tree():
             process.send_signal(number)
 
+    def is_dead(self) -> bool:
+        """Whether the driver has ended, in whatever way."""
+        return self.popen.poll() is not None
+
     def kill(self) -> None:
         """kill -9, the driver alone: the rest has to notice by itself."""
         self.popen.kill()

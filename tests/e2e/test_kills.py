@@ -46,8 +46,10 @@ def load(world: World, *, seed: int) -> Iterator[None]:
             world.source(
                 f"UPDATE lake.main.events SET v = v + 1 WHERE id BETWEEN {low} AND {low + 20}",
                 f"BEGIN; DELETE FROM lake.main.events WHERE id = {low};"
-                f" INSERT INTO lake.main.events SELECT i, 't' || (i % 4), 0 FROM range({fresh}, {fresh + 9}) r(i); COMMIT",
-                f"UPDATE lake.main.events SET tenant = 't{rng.randint(0, 3)}' WHERE id BETWEEN {low} AND {low + 3}",
+                f" INSERT INTO lake.main.events SELECT i, 't' || (i % 4), 0"
+                f" FROM range({fresh}, {fresh + 9}) r(i); COMMIT",
+                f"UPDATE lake.main.events SET tenant = 't{rng.randint(0, 3)}'"
+                f" WHERE id BETWEEN {low} AND {low + 3}",
             )
 
     thread = threading.Thread(target=write)
@@ -60,7 +62,7 @@ def load(world: World, *, seed: int) -> Iterator[None]:
 
 
 def assert_equal(world: World) -> None:
-    """Mirrors row for row; append tables: replaying the log gives the mirror, and no change is there twice."""
+    """Mirrors row for row; append tables: replaying the log gives the mirror, no change is there twice."""
     finished = truecut("run", world.file, "--until-caught-up", "--timeout", "2m")
     assert finished.code == 0, finished.stderr
     for tenant in TENANTS:
@@ -102,9 +104,9 @@ def test_every_crash_point_is_hit_and_survived(world: World, tmp_path: Path) -> 
     for number, point in enumerate(sorted(NAMES)):
         env = {"TRUECUT_FAILPOINT": point, "TRUECUT_FAILPOINT_HITS": str(hits)}
         with load(world, seed=number), started("run", world.file, env=env) as process:
-            eventually(lambda p=point: (hits / p).exists(), timeout_s=90, what=f"{point} is reached")
+            eventually((hits / point).exists, timeout_s=90, what=f"{point} is reached")
             if point in DRIVER_POINTS:
-                eventually(lambda p=process: p.popen.poll() is not None, what="the driver is dead")
+                eventually(process.is_dead, what="the driver is dead")
     assert {path.name for path in hits.iterdir()} == set(NAMES)
     assert_equal(world)
 
@@ -160,6 +162,4 @@ def _wait_for_waves(world: World, process: Process) -> None:
             return None
 
     before = cursor()
-    eventually(
-        lambda: cursor() != before or process.popen.poll() is not None, timeout_s=90, what="a first wave"
-    )
+    eventually(lambda: cursor() != before or process.is_dead(), timeout_s=90, what="a first wave")

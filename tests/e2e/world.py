@@ -22,7 +22,8 @@ from truecut.config.load import load
 from truecut.config.settings import Pipeline
 from truecut.lake import LakeAddress, attach_sql, connect
 from truecut.runtime.control import open_control
-from truecut.runtime.runner import Outcome, Runner, Until
+from truecut.runtime.ending import Outcome, Until
+from truecut.runtime.runner import Runner
 from truecut.runtime.trace import Trace
 from truecut.runtime.view import View
 from truecut.sources.ducklake import DuckLakeSource

@@ -45,7 +45,8 @@ def command(
     from truecut.cli.live import live_view
     from truecut.config.load import load
     from truecut.runtime.control import open_control
-    from truecut.runtime.runner import Runner, Until
+    from truecut.runtime.ending import Until
+    from truecut.runtime.runner import Runner
     from truecut.runtime.trace import Trace
     from truecut.sources.ducklake import DuckLakeSource
     from truecut.spark.session import open_session

@@ -99,7 +99,8 @@ class ControlStore:
         return {row[0] for row in held}, int(alive[0][0])
 
     def claim(self, runner: str, sinks: Iterable[str], *, duration_ms: int, count_max: int) -> dict[str, int]:
-        """Lease up to `count_max` of these sinks that nobody holds. Each gets a token never given before."""
+        """Lease up to `count_max` of these sinks that nobody holds. Each gets a token never given before,
+        larger than all before it."""
         with self._db.transaction(self._pipeline):
             now = self._db.now_ms()
             rows = self._db.run(
@@ -110,7 +111,8 @@ class ControlStore:
             free = [s for s in sinks if s not in known or known[s][1] is None or int(known[s][2]) <= now][
                 :count_max
             ]
-            tokens = {s: int(known[s][0]) + 1 if s in known else 1 for s in free}
+            # From the clock: should the store be lost, new tokens still exceed those the sinks have seen.
+            tokens = {s: max(int(known[s][0]) + 1 if s in known else 1, now) for s in free}
             self._write_leases(runner, tokens, now + duration_ms)
         return tokens
 

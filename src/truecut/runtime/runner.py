@@ -9,9 +9,8 @@ from __future__ import annotations
 import queue
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from truecut.config.settings import Pipeline, copy_fingerprint
@@ -30,6 +29,7 @@ from truecut.errors import Fault, Retry, TruecutError
 from truecut.model.order import Receipt
 from truecut.model.position import Position
 from truecut.runtime.control import ControlStore
+from truecut.runtime.ending import Outcome, Until, idle, judge
 from truecut.runtime.failpoint import failpoint
 from truecut.runtime.pauses import Pauses, read_pauses, resumed
 from truecut.runtime.plan import Planner
@@ -47,25 +47,9 @@ THREADS = 8
 WAVES_MAX = 2  # ordinary waves at once: groups at different places
 SEED_DEADLINE_MS = 600_000  # without any progress
 REPORT_MS = 1_000
-RESUME_SEEN_MS = 5_000
+RESUME_SEEN_MS = 5_000  # long enough for every runner to see a request
 PERSIST_MS = 30_000
-
-
-@dataclass(frozen=True, slots=True)
-class Until:
-    """When to stop by itself: at a position, at the head of the first look, or never."""
-
-    caught_up: bool = False
-    position: Position | None = None
-    timeout_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a run ended. `stragglers`: what could not follow, sink → why."""
-
-    reached: bool
-    stragglers: Mapping[str, str] = field(default_factory=dict)
+SOURCE_PAUSE_MS = 1_000  # after the source could not be read
 
 
 class Runner:
@@ -105,7 +89,6 @@ class Runner:
         self._target: Position | None = None
         self._due: dict[str, int] = {}
         self._started_ms = self._now_ms()
-        self._source_fault: Fault | None = None
         self._pauses = Pauses()
         self._resuming: dict[str, set[str]] = {}  # table → sinks that have not taken the request up yet
 
@@ -116,33 +99,27 @@ class Runner:
     def run(self) -> Outcome:
         """The loop. Returns when stopped or when `until` is reached (or cannot be)."""
         try:
-            while True:
+            while not self._stopping and not self._ended():
                 self._wait_for_news()
                 self._heartbeat()
                 self._observe()
                 self._obey_pauses()
-                outcome = self._outcome()
-                if outcome is not None or self._stopping:
-                    break
                 self._launch()
                 self._report()
             self._wind_down()
-            return self._outcome() or outcome or Outcome(reached=False)
+            return self._judge()[0]
         finally:
             self._control.leave(self._name)
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-    # --- the parts of a turn --------------------------------------------------------------------------
+    def _become(self, state: Delivery) -> None:
+        """Every step of the machine passes here, so that a trace misses none."""
+        self._trace.step(self._state, state)
+        self._state = state
 
-    def _wait_for_news(self) -> None:
-        try:
-            self._done.get(timeout=TICK_S)()
-            while True:
-                self._done.get_nowait()()
-        except queue.Empty:
-            return
+    # --- leases ---------------------------------------------------------------------------------------
 
-    def _heartbeat(self) -> None:
+    def _heartbeat(self, *, claim: bool = True) -> None:
         """Renew leases; notice lost ones; claim our share of the free ones, give back what is above it."""
         if not self._is_due("heartbeat", self._pipeline.lease_ms // 4):
             return
@@ -150,29 +127,34 @@ class Runner:
         held, alive = self._control.heartbeat(self._name, duration_ms=lease_ms, report=self._view.runner())
         ours = {name for name, sink in self._state.sinks.items() if sink.phase != "unowned"}
         self._lose(ours - held)
-        share = -(-len(self._state.sinks) // max(1, alive))
-        excess = [n for n in sorted(ours & held) if self._state.sinks[n].phase == "idle"]
-        excess = excess[: max(0, len(held) - share)]
-        if excess:
-            self._control.release(self._name, excess)
-            self._lose(set(excess))
-        elif len(held) < share:
+        if claim:
+            self._balance(held, share=-(-len(self._state.sinks) // max(1, alive)))
+
+    def _balance(self, held: set[str], *, share: int) -> None:
+        if len(held) < share:
             wanted = [name for name, sink in self._state.sinks.items() if sink.phase == "unowned"]
             random.shuffle(wanted)  # runners that start together must not fight for the same ones
             tokens = self._control.claim(
-                self._name, wanted, duration_ms=lease_ms, count_max=share - len(held)
+                self._name, wanted, duration_ms=self._pipeline.lease_ms, count_max=share - len(held)
             )
             failpoint("after_claim")
-            if tokens:
-                self._state = delivery.acquire(self._state, tokens)
-                for sink, token in tokens.items():
-                    self._trace.emit("Acquire", sink=sink, token=token)
+            self._become(delivery.acquire(self._state, tokens))
+        else:
+            spare = [name for name in sorted(held) if self._state.sinks[name].phase == "idle"]
+            excess = spare[: len(held) - share]
+            if excess:
+                self._control.release(self._name, excess)
+                self._lose(set(excess))
 
     def _lose(self, sinks: set[str]) -> None:
         if sinks:
-            self._state = delivery.lose(self._state, sinks)
-            for sink in sorted(sinks):
-                self._trace.emit("Lose", sink=sink)
+            self._become(delivery.lose(self._state, sinks))
+
+    def _raise_tokens(self, above: Mapping[str, int]) -> None:
+        tokens = self._control.raise_token(self._name, above, duration_ms=self._pipeline.lease_ms)
+        self._become(delivery.acquire(self._state, tokens))
+
+    # --- the source -----------------------------------------------------------------------------------
 
     def _observe(self) -> None:
         if self._observing or not self._is_due("observe", self._pipeline.batch.interval_ms // 2):
@@ -182,19 +164,19 @@ class Runner:
 
     def _observed(self, seen: Observation) -> None:
         self._observing = False
-        self._source_fault = None
         if self._renew_generation(seen.identity):
             return
         head = seen.head if self._until.position is None else min(seen.head, self._until.position)
         if self._target is None:
-            self._target = head
+            self._target = self._until.position or head
         self._view.observed(seen)
-        before = self._state
-        self._state = delivery.observe(
-            self._state, identity=seen.identity, oldest=min(seen.oldest, head), head=head
-        )
-        if (before.head, before.oldest) != (head, self._state.oldest):
-            self._trace.emit("Observe", oldest=str(self._state.oldest), head=str(head))
+        oldest = min(seen.oldest, head)
+        if (seen.identity, oldest, head) != (self._state.identity, self._state.oldest, self._state.head):
+            self._become(delivery.observe(self._state, identity=seen.identity, oldest=oldest, head=head))
+
+    def _observe_failed(self, fault: Fault) -> None:
+        self._observing = False
+        self._view.source_failed(fault)
 
     def _renew_generation(self, identity: str, *, at_least: int = 1) -> bool:
         """Another source has taken the old one's place, or the sinks know a later generation than we do:
@@ -207,10 +189,7 @@ class Runner:
         self._due.pop("observe", None)
         return True
 
-    def _observe_failed(self, fault: Fault) -> None:
-        self._observing = False
-        self._source_fault = fault
-        self._view.source_failed(fault)
+    # --- pauses ---------------------------------------------------------------------------------------
 
     def _obey_pauses(self) -> None:
         """What users have paused or resumed, by files in the state folder."""
@@ -219,56 +198,46 @@ class Runner:
             for table in self._pauses.resumed_tables - self._resuming.keys():
                 self._resuming[table] = set(self._state.sinks)
         sinks = frozenset(self._state.sinks) if self._pauses.everything else self._pauses.sinks
-        self._state = delivery.pause(self._state, sinks=sinks)
+        self._become(delivery.pause(self._state, sinks=sinks))
         for table in sorted(self._pauses.tables):
-            self._state = delivery.pause_table(self._state, table)
+            self._become(delivery.pause_table(self._state, table))
         for table in sorted(self._resuming):
             self._resume(table)
 
     def _resume(self, table: str) -> None:
-        """A sink takes the request up once, as soon as it is idle. Another runner's sinks are its own
-        matter: the request stays long enough for everybody to see it."""
+        """A sink takes the request up once, as soon as it is idle. Other runners' sinks are theirs."""
         waiting = self._resuming[table]
         ready = {name for name in waiting if self._state.sinks[name].phase == "idle"}
-        self._state = delivery.resume_table(self._state, table, sinks=ready)
+        self._become(delivery.resume_table(self._state, table, sinks=ready))
         waiting -= ready
         owned = {name for name, sink in self._state.sinks.items() if sink.phase != "unowned"}
-        if not waiting & owned and owned and self._is_due(f"resume {table}", RESUME_SEEN_MS):
+        if owned and not waiting & owned and self._is_due(f"resume {table}", RESUME_SEEN_MS):
             if table in self._pauses.resumed_tables:
                 resumed(self._pipeline.state, table=table)
             else:
                 del self._resuming[table]
 
+    # --- starting what may start ----------------------------------------------------------------------
+
     def _launch(self) -> None:
-        """Start whatever may start now."""
-        if self._state.head is None:
-            return
-        now = self._now_ms()
         if not self._recovering:
-            self._state, effects = delivery.start_recovery(self._state, now_ms=now)
-            self._carry_out(effects)
-        kinds = [wave.kind for wave in self._running.values() if not wave.late]
-        if "seed" not in kinds:
-            self._state, effects = delivery.start_seed(self._state)
-            self._carry_out(effects)
-        if kinds.count("changes") < WAVES_MAX and self._is_due("wave", self._pipeline.batch.interval_ms):
-            self._state, effects = delivery.start_wave(self._state)
-            if not effects:
+            self._carry_out(delivery.start_recovery(self._state, now_ms=self._now_ms()))
+        ordinary = [wave.kind for wave in self._running.values() if not wave.late]
+        if "seed" not in ordinary:
+            self._carry_out(delivery.start_seed(self._state))
+        if ordinary.count("changes") < WAVES_MAX and self._is_due("wave", self._pipeline.batch.interval_ms):
+            started = self._carry_out(delivery.start_wave(self._state))
+            if not started:
                 self._due.pop("wave")  # nothing to carry: the next change need not wait
-            self._carry_out(effects)
         if not any(wave.late for wave in self._running.values()):
-            self._state, effects = delivery.start_wave(self._state, late=True)
-            self._carry_out(effects)
+            self._carry_out(delivery.start_wave(self._state, late=True))
         if self._is_due("persist", PERSIST_MS):
-            self._persist(delivery.due_to_persist(self._state))
+            self._carry_out(delivery.persist_idle(self._state, delivery.due_to_persist(self._state)))
 
-    def _persist(self, sinks: list[str]) -> None:
-        self._state, effects = delivery.persist_idle(self._state, sinks)
-        self._carry_out(effects)
-
-    # --- effects --------------------------------------------------------------------------------------
-
-    def _carry_out(self, effects: list[Effect]) -> None:
+    def _carry_out(self, decision: tuple[Delivery, list[Effect]]) -> bool:
+        """Adopt the new state, then do what it asks for. False: nothing was asked for."""
+        state, effects = decision
+        self._become(state)
         above: dict[str, int] = {}
         for effect in effects:
             match effect:
@@ -280,6 +249,9 @@ class Runner:
                     above[sink] = token
         if above:
             self._raise_tokens(above)
+        return bool(effects)
+
+    # --- recovery -------------------------------------------------------------------------------------
 
     def _recover(self, effect: Recover) -> None:
         self._recovering = True
@@ -290,51 +262,36 @@ class Runner:
             slots=slots(self._spark),
             deadline_ms=self._pipeline.batch.deadline_ms,
         )
-        for name in effect.sinks:
-            self._trace.emit("StartRecovery", sink=name)
         self._submit(
             lambda: run_recover(self._spark, job),
             self._recovered,
             lambda fault: self._recovery_failed(effect, fault),
         )
 
-    def _recovery_failed(self, effect: Recover, fault: Fault) -> None:
-        self._recovering = False
-        self._state, effects = delivery.recovery_failed(
-            self._state, effect, fault, now_ms=self._now_ms(), jitter=random.random()
-        )
-        self._carry_out(effects)
-
     def _recovered(self, receipts: list[Receipt]) -> None:
         self._recovering = False
-        known = [
-            receipt.cursor.position.generation
-            for receipt in receipts
-            if receipt.cursor is not None
-            and receipt.cursor.position is not None
-            and receipt.cursor.source_identity == self._state.identity
-        ]
-        self._renew_generation(self._state.identity, at_least=max(known, default=1))
-        self._state, effects = delivery.recovered(
-            self._state, receipts, now_ms=self._now_ms(), jitter=random.random()
-        )
-        for receipt in receipts:
-            if receipt.cursor is not None:
-                self._trace.emit("Recovered", sink=receipt.sink, cursor=_text(receipt.cursor.position))
-        self._carry_out(effects)
+        self._renew_generation(self._state.identity, at_least=self._known_generation(receipts))
+        self._carry_out(delivery.recovered(self._state, receipts, **self._time_and_chance()))
 
-    def _raise_tokens(self, above: Mapping[str, int]) -> None:
-        tokens = self._control.raise_token(self._name, above, duration_ms=self._pipeline.lease_ms)
-        self._state = delivery.acquire(self._state, tokens)
-        for name, token in tokens.items():
-            self._trace.emit("Acquire", sink=name, token=token)
+    def _recovery_failed(self, effect: Recover, fault: Fault) -> None:
+        self._recovering = False
+        self._carry_out(delivery.recovery_failed(self._state, effect, fault, **self._time_and_chance()))
+
+    def _known_generation(self, receipts: Iterable[Receipt]) -> int:
+        """The latest generation of this very source that a sink has seen."""
+        cursors = [receipt.cursor for receipt in receipts if receipt.cursor is not None]
+        known = [
+            cursor.position.generation
+            for cursor in cursors
+            if cursor.position is not None and cursor.source_identity == self._state.identity
+        ]
+        return max(known, default=1)
+
+    # --- waves ----------------------------------------------------------------------------------------
 
     def _run_wave(self, wave: Wave) -> None:
         self._running[wave.id] = wave
         failpoint("before_wave")
-        action = {"changes": "StartWave", "seed": "StartSeed", "persist": "PersistIdle"}[wave.kind]
-        for sink in wave.sinks:
-            self._trace.emit(action, sink=sink, upto=str(wave.upto_max))
         planner = Planner(self._pipeline, self._state.identity)
         self._submit(
             lambda: self._in_spark(planner, wave),
@@ -343,7 +300,7 @@ class Runner:
         )
 
     def _in_spark(self, planner: Planner, wave: Wave) -> tuple[Window, WaveResult]:
-        """In a thread of the pool: plan, run, come back."""
+        """In a thread of the pool: plan, run, come back. Late sinks get a quarter of the slots."""
         room = slots(self._spark)
         allowed = max(1, room // 4) if wave.late else room
         window = planner.window(self._source, wave, parallelism=allowed)
@@ -352,135 +309,76 @@ class Runner:
         return window, run_wave(self._spark, job)
 
     def _wave_done(self, wave: Wave, window: Window, result: WaveResult) -> None:
-        self._running.pop(wave.id)
+        del self._running[wave.id]
         failpoint("after_wave")
-        self._state, effects = delivery.wave_done(
-            self._state,
-            wave.id,
-            upto=window.upto,
-            receipts=result.receipts,
-            now_ms=self._now_ms(),
-            jitter=random.random(),
-        )
-        self._trace_answers(wave, window, result)
         self._view.wave_done(wave, window.upto, result.receipts, result.unrouted)
         aborted = next((r.fault for r in result.receipts if r.outcome == "aborted"), None)
         if aborted is not None:
-            self._hold_back(aborted)
+            self._view.source_failed(aborted)
+            self._due["wave"] = self._now_ms() + SOURCE_PAUSE_MS
         elif window.upto < wave.upto_max:
             self._due.pop("wave", None)  # a backlog: the next window need not wait
-        self._carry_out(effects)
-
-    def _trace_answers(self, wave: Wave, window: Window, result: WaveResult) -> None:
-        answers = {receipt.sink: receipt for receipt in result.receipts}
-        for sink in wave.sinks:
-            receipt = answers.get(sink)
-            if receipt is None:
-                self._trace.emit("Advance", sink=sink, upto=str(window.upto))
-            elif receipt.cursor is not None:
-                self._trace.emit("WaveCommit", sink=sink, upto=_text(receipt.cursor.position))
-            else:
-                self._trace.emit("WaveFail", sink=sink)
+        self._carry_out(
+            delivery.wave_done(
+                self._state,
+                wave.id,
+                upto=window.upto,
+                receipts=result.receipts,
+                **self._time_and_chance(),
+            )
+        )
 
     def _wave_failed(self, wave: Wave, fault: Fault) -> None:
-        self._running.pop(wave.id)
-        self._state, effects = delivery.wave_failed(
-            self._state, wave.id, fault, now_ms=self._now_ms(), jitter=random.random()
-        )
-        for sink in wave.sinks:
-            self._trace.emit("WaveFail", sink=sink)
-        self._carry_out(effects)
-
-    def _hold_back(self, fault: Fault) -> None:
-        """The source could not be read: no wave for a moment."""
-        self._source_fault = fault
-        self._view.source_failed(fault)
-        self._due["wave"] = self._now_ms() + 1_000
+        del self._running[wave.id]
+        self._carry_out(delivery.wave_failed(self._state, wave.id, fault, **self._time_and_chance()))
 
     # --- the end --------------------------------------------------------------------------------------
 
-    def _outcome(self) -> Outcome | None:
-        """Whether `until` is reached, or cannot be."""
-        if not (self._until.caught_up or self._until.position):
-            return None
-        target = self._until.position or self._target
-        if target is None:
-            return self._timed_out(
-                {"source": self._source_fault.message if self._source_fault else "no answer"}
-            )
-        if self._state.head is None or self._state.head < target:
-            return self._timed_out({"source": f"the head has not reached {target}"})
-        behind = self._all_behind(target)
-        if not behind:
-            return Outcome(reached=True)
-        hopeless = all(self._hopeless(self._state.sinks[name], target) for name in behind)
-        if hopeless:
-            return Outcome(reached=False, stragglers=behind)
-        return self._timed_out(behind)
-
-    def _all_behind(self, target: Position) -> dict[str, str]:
-        """The sinks that have not reached the target, and why. Other runners' sinks: as they report."""
-        unowned = [name for name, sink in self._state.sinks.items() if sink.phase == "unowned"]
-        elsewhere = self._control.reports().sinks if unowned and self._is_due("others", REPORT_MS) else {}
-        behind = {}
-        for name, sink in self._state.sinks.items():
-            why = self._behind(sink, target)
-            place = elsewhere.get(name, {}).get("position")
-            if why is not None and (place is None or Position.parse(place) < target):
-                behind[name] = why
-        return behind
-
-    @staticmethod
-    def _behind(sink: SinkState, target: Position) -> str | None:
-        held = [t for t, copy in sink.copies.items() if copy.status == "held"]
-        if held:
-            return f"{', '.join(held)} is held: " + (_why(sink, held[0]) or "")
-        arrived = all(
-            copy.status == "streaming" and copy.at is not None and copy.at >= target
-            for copy in sink.copies.values()
-        )
-        if sink.phase == "idle" and arrived:
-            return None
-        return sink.fault.message if sink.fault else "paused" if sink.paused else "not there yet"
-
-    @staticmethod
-    def _hopeless(sink: SinkState, target: Position) -> bool:
-        """Nothing that we do by ourselves will change this: all that can move has arrived."""
-        given_up = sink.fault is not None and sink.fault.retry is not Retry.RETRYABLE
-        arrived = all(
-            copy.status == "held"
-            or (copy.status == "streaming" and copy.at is not None and copy.at >= target)
-            for copy in sink.copies.values()
-        )
-        return sink.paused or given_up or (sink.phase == "idle" and arrived)
-
-    def _timed_out(self, stragglers: Mapping[str, str]) -> Outcome | None:
+    def _ended(self) -> bool:
+        if not self._until.finite:
+            return False
+        outcome, final = self._judge()
         limit = self._until.timeout_ms
-        if limit is not None and self._now_ms() - self._started_ms > limit:
-            return Outcome(reached=False, stragglers=stragglers)
-        return None
+        late = limit is not None and self._now_ms() - self._started_ms > limit
+        return outcome.reached or late or (final and not any(self._resuming.values()))
+
+    def _judge(self) -> tuple[Outcome, bool]:
+        if self._target is None:
+            fault = self._view.source_fault
+            return Outcome(
+                reached=False, stragglers={"source": fault.message if fault else "no answer"}
+            ), False
+        return judge(self._state, self._target, self._elsewhere())
+
+    def _elsewhere(self) -> Mapping[str, Position]:
+        """Where the sinks of other runners stand, as those report."""
+        if all(sink.phase != "unowned" for sink in self._state.sinks.values()):
+            return {}
+        places = {name: report["position"] for name, report in self._control.reports().sinks.items()}
+        return {name: Position.parse(place) for name, place in places.items() if place is not None}
 
     def _wind_down(self) -> None:
         """Wait for what is in flight, then make idle positions durable."""
-        deadline = self._now_ms() + 2 * self._pipeline.batch.deadline_ms
-        self._drain(deadline)
-        self._persist([name for name, sink in self._state.sinks.items() if sink.phase == "idle"])
-        self._drain(deadline)
+        deadline_ms = self._now_ms() + 2 * self._pipeline.batch.deadline_ms
+        self._drain(deadline_ms)
+        self._carry_out(delivery.persist_idle(self._state, idle(self._state)))
+        self._drain(deadline_ms)
         self._report(force=True)
 
     def _drain(self, deadline_ms: int) -> None:
         while (self._running or self._recovering) and self._now_ms() < deadline_ms:
             self._wait_for_news()
-            self._heartbeat_only()
-
-    def _heartbeat_only(self) -> None:
-        if self._is_due("heartbeat", self._pipeline.lease_ms // 4):
-            held, _ = self._control.heartbeat(
-                self._name, duration_ms=self._pipeline.lease_ms, report=self._view.runner()
-            )
-            self._lose({n for n, s in self._state.sinks.items() if s.phase != "unowned"} - held)
+            self._heartbeat(claim=False)
 
     # --- leaves ---------------------------------------------------------------------------------------
+
+    def _wait_for_news(self) -> None:
+        try:
+            self._done.get(timeout=TICK_S)()
+            while True:
+                self._done.get_nowait()()
+        except queue.Empty:
+            return
 
     def _report(self, *, force: bool = False) -> None:
         if force or self._is_due("report", REPORT_MS):
@@ -512,6 +410,9 @@ class Runner:
         self._due[what] = now + every_ms
         return True
 
+    def _time_and_chance(self) -> dict[str, Any]:
+        return {"now_ms": self._now_ms(), "jitter": random.random()}
+
     @staticmethod
     def _now_ms() -> int:
         return time.monotonic_ns() // 1_000_000
@@ -528,20 +429,6 @@ def _initial(pipeline: Pipeline, *, accept: bool) -> dict[str, SinkState]:
         )
         for sink in pipeline.sinks
     }
-
-
-def _held(sink: SinkState, table: str) -> bool:
-    copy = sink.copies.get(table)
-    return copy is not None and copy.status == "held"
-
-
-def _why(sink: SinkState, table: str) -> str | None:
-    hold = sink.copies[table].hold
-    return hold.message if hold else None
-
-
-def _text(position: Position | None) -> str | None:
-    return None if position is None else str(position)
 
 
 def _spark_fault(error: Exception) -> Fault:

@@ -91,7 +91,7 @@ def _action(
     match old.phase, sink.phase:
         case _, "unowned":
             return "Lose", {}
-        case _, "acquired" if old.token != sink.token or old.phase in ("unowned", "acquired"):
+        case _, "acquired" if old.token != sink.token or old.phase in ("unowned", "acquired", "idle"):
             return "Acquire", {"token": sink.token}
         case "acquired", "recovering":
             return "StartRecovery", {"token": sink.token}
