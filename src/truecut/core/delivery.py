@@ -184,11 +184,12 @@ def start_wave(state: Delivery, *, late: bool = False) -> tuple[Delivery, list[E
             groups.setdefault(_lack(sink), []).append(name)
     if not groups:
         return state, []
-    places = {key: _place(state.sinks[names[0]]) for key, names in groups.items()}
+    firsts = {key: state.sinks[names[0]] for key, names in groups.items()}
+    places = {key: _place(first) for key, first in firsts.items()}
     if state.turn % 2 == 0:
-        chosen = max(groups, key=lambda key: len(groups[key]))
+        chosen = max(groups, key=lambda key: (len(groups[key]), -firsts[key].broken_waves))
     else:
-        chosen = min(groups, key=lambda key: (places[key], -len(groups[key])))
+        chosen = min(groups, key=lambda key: (places[key], firsts[key].broken_waves, -len(groups[key])))
     after = places[chosen]
     members = _part(state, groups[chosen])
     copies = state.sinks[members[0]].copies

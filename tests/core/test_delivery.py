@@ -1,0 +1,324 @@
+"""The delivery machine's own laws, one by one: groups, turns, lateness, gaps, other sources, tables."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from truecut.core import delivery
+from truecut.core.delivery import (
+    BACKWARDS_CODE,
+    GAP_CODE,
+    PAUSED_CODE,
+    CopySettings,
+    Delivery,
+    Effect,
+    RaiseToken,
+    RunWave,
+    SinkState,
+    Wave,
+)
+from truecut.errors import Fault, Retry
+from truecut.model.cursor import CopyState, Cursor, Hold
+from truecut.model.order import Receipt
+from truecut.model.position import Position
+from truecut.model.table import Column, Mode
+
+T = "main.t"
+U = "main.u"
+COLUMNS = (Column(1, "id", "BIGINT"),)
+FAULT = Fault("TC4099", "it failed", "None needed.", Retry.RETRYABLE)
+
+
+def at(place: int, generation: int = 1) -> Position:
+    return Position(generation, place)
+
+
+def cursor(
+    place: int | None,
+    *,
+    tables: Iterable[str] = (T,),
+    mode: Mode = "mirror",
+    holds: Mapping[str, Hold] | None = None,
+    source: str = "one",
+) -> Cursor:
+    copies = {t: CopyState(mode, t, COLUMNS, hold=(holds or {}).get(t)) for t in tables}
+    return Cursor(None if place is None else at(place), 1, source, copies)
+
+
+def owned(places: Mapping[str, int | None], *, head: int, oldest: int = 0, mode: Mode = "mirror") -> Delivery:
+    """A runner that owns sinks which stand at these places."""
+    sinks = {name: SinkState({T: CopySettings(mode)}) for name in places}
+    state = delivery.observe(Delivery(sinks), identity="one", oldest=at(oldest), head=at(head))
+    state = delivery.acquire(state, dict.fromkeys(places, 1))
+    state, _ = delivery.start_recovery(state, now_ms=0)
+    told = [
+        Receipt(
+            n, state.sinks[n].epoch, "applied", cursor=cursor(p, tables=() if p is None else (T,), mode=mode)
+        )
+        for n, p in places.items()
+    ]
+    return delivery.recovered(state, told, now_ms=0)[0]
+
+
+def wave_of(effects: list[Effect]) -> Wave:
+    (effect,) = effects
+    assert isinstance(effect, RunWave)
+    return effect.wave
+
+
+def commit(state: Delivery, wave: Wave, *, upto: int | None = None) -> Delivery:
+    """All sinks of the wave have committed it."""
+    end = wave.upto_max if upto is None else at(upto)
+    receipts = [Receipt(n, o.epoch, "applied", cursor=cursor(end.place)) for n, o in wave.sinks.items()]
+    return delivery.wave_done(state, wave.id, upto=end, receipts=receipts, now_ms=0)[0]
+
+
+def test_a_small_group_far_behind_gets_its_turn() -> None:
+    """No starvation: beside a large group that always has work, a single sink that is behind catches up."""
+    state = owned({**{f"big{n}": 50 for n in range(20)}, "small": 1, "middle": 20}, head=51)
+    waves = 0
+    while min(s.position or at(0) for s in state.sinks.values()) < at(50):
+        state, effects = delivery.start_wave(state)
+        wave = wave_of(effects)
+        state = commit(state, wave, upto=min((wave.after or at(0)).place + 5, wave.upto_max.place))
+        oldest, head = at(0), at((state.head or at(0)).place + 1)  # the source never rests
+        state = delivery.observe(state, identity="one", oldest=oldest, head=head)
+        waves += 1
+    assert waves < 50
+
+
+def test_groups_meet_and_merge() -> None:
+    """A window ends where the next group stands, and from there one read serves both."""
+    state = owned({"a": 1, "b": 4, "c": 4}, head=9)
+    state, effects = delivery.start_wave(replace(state, turn=1))
+    wave = wave_of(effects)
+    assert (set(wave.sinks), wave.after, wave.upto_max) == ({"a"}, at(1), at(4))
+    state, effects = delivery.start_wave(commit(state, wave))
+    assert set(wave_of(effects).sinks) == {"a", "b", "c"}
+
+
+def test_a_late_sink_leaves_its_group_and_returns_when_it_keeps_up() -> None:
+    """A sink that did not answer gets waves of its own, until it stands where the punctual ones stand."""
+    state = owned({"a": 1, "b": 1}, head=5)
+    state, effects = delivery.start_wave(state)
+    wave = wave_of(effects)
+    epochs = {n: o.epoch for n, o in wave.sinks.items()}
+    answers = [
+        Receipt("a", epochs["a"], "applied", cursor=cursor(5)),
+        Receipt("b", epochs["b"], "late", fault=FAULT),
+    ]
+    state, _ = delivery.wave_done(state, wave.id, upto=at(5), receipts=answers, now_ms=0)
+    assert (state.sinks["a"].late, state.sinks["b"].late) == (False, True)
+    assert state.sinks["b"].phase == "acquired"
+    assert delivery.start_recovery(state, now_ms=delivery.BACKOFF_FIRST_MS - 1)[1] == []
+    state, _ = delivery.start_recovery(state, now_ms=delivery.BACKOFF_FIRST_MS)
+    told = Receipt("b", state.sinks["b"].epoch, "applied", cursor=cursor(1))
+    state, _ = delivery.recovered(state, [told], now_ms=0)
+    assert delivery.start_wave(state)[1] == []
+    state, effects = delivery.start_wave(state, late=True)
+    state = commit(state, wave_of(effects))
+    assert not state.sinks["b"].late
+    assert state.sinks["b"].failures == 0
+
+
+def test_a_job_that_fails_as_a_whole_is_tried_in_halves() -> None:
+    """One sink that breaks every job it is in is alone after log2(n) failures; the others are not late."""
+    state = owned({f"s{n}": 1 for n in range(64)}, head=2)
+    failed = 0
+    while any(sink.position != at(2) for name, sink in state.sinks.items() if name != "s13"):
+        state, effects = delivery.start_wave(state)
+        wave = wave_of(effects)
+        if "s13" not in wave.sinks:
+            state = commit(state, wave)
+            continue
+        failed += 1
+        state, _ = delivery.wave_failed(state, wave.id, FAULT, now_ms=0)
+        state, _ = delivery.start_recovery(state, now_ms=1 << 40)
+        told = [
+            Receipt(n, s.epoch, "applied", cursor=cursor(1))
+            for n, s in state.sinks.items()
+            if s.phase == "recovering"
+        ]
+        state, _ = delivery.recovered(state, told, now_ms=0)
+    assert failed <= 8
+    assert not any(sink.late for sink in state.sinks.values())
+
+
+@pytest.mark.parametrize("kind", ["seed", "persist"])
+def test_a_seed_or_persisted_cursor_without_an_answer_is_a_failure(kind: str) -> None:
+    """Only a window of changes may pass a sink by; otherwise no answer means that nobody knows."""
+    if kind == "seed":
+        state, effects = delivery.start_seed(owned({"a": None}, head=3))
+    else:
+        state = owned({"a": 1}, head=3)
+        state, effects = delivery.start_wave(state)
+        state, _ = delivery.wave_done(state, wave_of(effects).id, upto=at(3), receipts=[], now_ms=0)
+        assert (state.sinks["a"].cursor, state.sinks["a"].position) == (at(1), at(3))
+        state, effects = delivery.persist_idle(state, ["a"])
+    wave = wave_of(effects)
+    assert wave.kind == kind
+    state, _ = delivery.wave_done(state, wave.id, upto=wave.upto_max, receipts=[], now_ms=0)
+    assert state.sinks["a"].phase == "acquired"
+    assert state.sinks["a"].fault is not None
+
+
+def test_a_fenced_commit_asks_for_a_higher_token() -> None:
+    """D6: who is told of a newer token does not write again before it has one above it, or gives up."""
+    state, effects = delivery.start_wave(owned({"a": 1}, head=3))
+    wave = wave_of(effects)
+    refusal = Receipt("a", wave.sinks["a"].epoch, "failed", fault=FAULT, fenced_by=7)
+    state, effects = delivery.wave_done(state, wave.id, upto=at(3), receipts=[refusal], now_ms=0)
+    assert effects == [RaiseToken("a", 7)]
+    state = delivery.acquire(state, {"a": 8})
+    assert (state.sinks["a"].phase, state.sinks["a"].token) == ("acquired", 8)
+
+
+def test_a_receipt_after_losing_and_regaining_the_lease_changes_nothing() -> None:
+    """D4: what was asked before a reset is not heard after it, whatever the lease says now."""
+    state, effects = delivery.start_wave(owned({"a": 1}, head=3))
+    wave = wave_of(effects)
+    state = delivery.acquire(delivery.lose(state, ["a"]), {"a": 2})
+    assert commit(state, wave).sinks == state.sinks
+
+
+@pytest.mark.parametrize("mode", ["mirror", "append"])
+def test_nothing_is_read_across_a_gap(mode: Mode) -> None:
+    """D5: a mirror whose place is gone is seeded anew, an append table is held, idle or in a wave."""
+    for busy in (False, True):
+        state = owned({"a": 1}, head=5, mode=mode)
+        if busy:
+            state, effects = delivery.start_wave(state)
+        state = delivery.observe(state, identity="one", oldest=at(4), head=at(6))
+        if busy:
+            state, _ = delivery.wave_done(state, wave_of(effects).id, upto=at(3), receipts=[], now_ms=0)
+        copy = state.sinks["a"].copies[T]
+        assert copy.status == ("unseeded" if mode == "mirror" else "held")
+        assert mode == "mirror" or (copy.hold is not None and copy.hold.code == GAP_CODE)
+        assert delivery.start_wave(state)[1] == []
+
+
+def test_another_source_continues_nothing() -> None:
+    """D5: when the source is replaced, a sink that streams is seeded anew, also when a wave was running."""
+    state = owned({"idle": 1, "busy": 2}, head=2)
+    state, effects = delivery.start_wave(replace(state, turn=0))
+    busy = wave_of(effects)
+    assert set(busy.sinks) == {"idle"}  # the one that lacks something
+    state = delivery.observe(state, identity="two", oldest=at(0, 2), head=at(1, 2))
+    assert state.sinks["busy"].copies[T].status == "unseeded"
+    state, _ = delivery.wave_done(state, busy.id, upto=at(2), receipts=[], now_ms=0)
+    assert state.sinks["idle"].copies[T].status == "unseeded"
+    assert delivery.start_wave(state)[1] == []
+    assert wave_of(delivery.start_seed(state)[1]).upto_max == at(1, 2)
+
+
+def test_another_source_whose_positions_do_not_grow_is_held() -> None:
+    """D1: a seed that would move the cursor back never starts; the table says why it waits."""
+    state = delivery.observe(owned({"a": 5}, head=5), identity="two", oldest=at(0), head=at(2))
+    state, _ = delivery.start_recovery(delivery.acquire(state, {"a": 2}), now_ms=0)
+    told = Receipt("a", state.sinks["a"].epoch, "applied", cursor=cursor(5))
+    state, _ = delivery.recovered(state, [told], now_ms=0)
+    hold = state.sinks["a"].copies[T].hold
+    assert hold is not None
+    assert hold.code == BACKWARDS_CODE
+    assert delivery.start_seed(state)[1] == []
+
+
+def test_a_stale_look_at_the_source_starts_no_seed_behind_the_cursor() -> None:
+    """D1: the sink may have been seeded by another runner further on than we have looked."""
+    sinks = {"a": SinkState({T: CopySettings("mirror"), U: CopySettings("mirror")})}
+    state = delivery.observe(Delivery(sinks), identity="one", oldest=at(0), head=at(3))
+    state, _ = delivery.start_recovery(delivery.acquire(state, {"a": 1}), now_ms=0)
+    hold = Hold(at(2), "TC4100", "stopped")
+    told = cursor(7, tables=(T,), holds={T: hold})
+    receipt = Receipt("a", state.sinks["a"].epoch, "applied", cursor=told)
+    state, _ = delivery.recovered(state, [receipt], now_ms=0)
+    assert delivery.start_seed(state)[1] == []
+    state = delivery.observe(state, identity="one", oldest=at(0), head=at(8))
+    assert wave_of(delivery.start_seed(state)[1]).upto_max == at(8)
+
+
+def test_a_sink_whose_tables_are_all_held_waits_quietly() -> None:
+    """Held everywhere: no wave, no seed, no persisting, and no harm to the others."""
+    state = delivery.pause_table(owned({"a": 1}, head=5), T)
+    assert delivery.start_wave(state)[1] == []
+    assert delivery.start_seed(state)[1] == []
+    assert delivery.due_to_persist(state) == []
+
+
+def test_a_paused_table_goes_on_from_its_own_place() -> None:
+    """A pause costs nothing while the history is there; behind a gap a mirror is seeded anew."""
+    held = delivery.pause_table(owned({"a": 1}, head=5), T)
+    state = delivery.resume_table(held, T, sinks=["a"])
+    assert state.sinks["a"].copies[T] == delivery.Copy("streaming", at(1))
+    state = delivery.observe(held, identity="one", oldest=at(3), head=at(5))
+    assert delivery.resume_table(state, T, sinks=["a"]).sinks["a"].copies[T].status == "unseeded"
+
+
+def test_an_append_table_paused_across_a_gap_stays_held_until_told_twice() -> None:
+    """An append table is never seeded on its own: resuming a pause finds the gap and holds for that."""
+    state = delivery.pause_table(owned({"a": 1}, head=5, mode="append"), T)
+    assert state.sinks["a"].copies[T].hold == Hold(at(1), PAUSED_CODE, f"{T} is paused")
+    state = delivery.observe(state, identity="one", oldest=at(3), head=at(5))
+    state = delivery.resume_table(state, T, sinks=["a"])
+    hold = state.sinks["a"].copies[T].hold
+    assert hold is not None
+    assert hold.code == GAP_CODE
+    state = delivery.resume_table(state, T, sinks=["a"])
+    assert state.sinks["a"].copies[T].status == "unseeded"
+
+
+def test_a_paused_sink_gets_no_order() -> None:
+    """Pause: no recovery, wave, seed or persisting for exactly these sinks."""
+    state = delivery.pause(owned({"a": 1, "b": None}, head=5), sinks=frozenset({"a", "b"}))
+    assert delivery.start_wave(state)[1] == []
+    assert delivery.start_seed(state)[1] == []
+    state = delivery.pause(state, sinks=frozenset({"b"}))
+    assert set(wave_of(delivery.start_wave(state)[1]).sinks) == {"a"}
+
+
+def test_nothing_is_recovered_before_the_source_was_seen() -> None:
+    """A cursor means something only in the history that it came from."""
+    state = delivery.acquire(Delivery({"a": SinkState({T: CopySettings("mirror")})}), {"a": 1})
+    assert delivery.start_recovery(state, now_ms=0) == (state, [])
+
+
+@pytest.mark.parametrize(("place", "lag_max", "due"), [(49, None, True), (50, None, False), (80, 10, True)])
+def test_an_idle_cursor_is_persisted_before_retention_reaches_it(
+    place: int, lag_max: int | None, due: bool
+) -> None:
+    """Due: the older half of [oldest, head], or more than `lag_max` behind; only where there is a lead."""
+    state = owned({"a": place}, head=100)
+    assert delivery.due_to_persist(state, lag_max=lag_max) == []
+    state, effects = delivery.start_wave(state)
+    state, _ = delivery.wave_done(state, wave_of(effects).id, upto=at(100), receipts=[], now_ms=0)
+    assert delivery.due_to_persist(state, lag_max=lag_max) == (["a"] if due else [])
+
+
+def test_backoff_doubles_to_a_limit_and_jitter_is_passed_in() -> None:
+    """Chance is an argument; a fault that a retry cannot help waits longest."""
+    sink = SinkState({T: CopySettings("mirror")}, failures=3)
+    assert delivery._delayed(sink, FAULT, 0, 0.0) == 8 * delivery.BACKOFF_FIRST_MS
+    assert delivery._delayed(sink, FAULT, 0, 0.5) == 12 * delivery.BACKOFF_FIRST_MS
+    assert delivery._delayed(replace(sink, failures=60), FAULT, 0, 0.0) == delivery.BACKOFF_MAX_MS
+    hopeless = replace(FAULT, retry=Retry.NOT_RETRYABLE)
+    assert delivery._delayed(sink, hopeless, 0, 0.0) == delivery.BACKOFF_MAX_MS
+
+
+def test_cost_grows_with_the_sinks_not_with_their_square() -> None:
+    """Eight times the sinks, all at places of their own, cost far less than sixty-four times the time."""
+
+    def cost(count: int) -> float:
+        state = owned({f"s{n}": n for n in range(count)}, head=count)
+        started = time.process_time()
+        state, effects = delivery.start_wave(state)
+        state = commit(state, wave_of(effects))
+        lead = {n: replace(s, position=at(count)) for n, s in state.sinks.items()}
+        delivery.persist_idle(state.with_sinks(lead), list(lead))
+        return time.process_time() - started
+
+    small = min(cost(500) for _ in range(3))
+    assert min(cost(4_000) for _ in range(3)) < 24 * max(small, 0.001)
