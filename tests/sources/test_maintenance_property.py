@@ -10,6 +10,8 @@ import pytest
 from tests.postgres_server import PostgresServer
 from tests.sources.churn import TABLE, Churn
 from tests.sources.conftest import MakeLake
+from tests.sources.copy_model import changes_of
+from truecut.model.position import Position
 from truecut.model.table import Mode, TableName
 from truecut.sources.contract import WindowLimits
 from truecut.sources.ducklake import history, normal, tasks
@@ -134,3 +136,27 @@ def test_the_lake_is_let_go_between_reads(make_lake: MakeLake) -> None:
     churn.writer.run("DELETE FROM events")  # would not get in while the reader holds the file
     rest = list(batches)
     assert first.num_rows + sum(batch.num_rows for batch in rest) == 100
+
+
+def test_older_versions_are_not_read_with_the_statistics_of_the_head(make_lake: MakeLake) -> None:
+    """The extension tells the optimizer the head's minimum and maximum, also for versions where they do not
+    hold; the plain client then loses rows silently, and we must not."""
+    writer = make_lake(inlining=0)
+    churn = Churn(writer, seed=0, mode="mirror")
+    writer.run("INSERT INTO events SELECT i, 'a', 'x', i FROM range(100) r(i)")
+    full = writer.head()
+    writer.run("DELETE FROM events WHERE id > 10")
+    writer.run("CALL ducklake_rewrite_data_files('lake', 'events', delete_threshold => 0.0)")
+    misled = writer.rows(f"SELECT count(*) FROM events AT (VERSION => {full}) WHERE id > 10")
+    assert misled == [(0,)], "the plain client is no longer misled: the precaution may go"
+    writer.release()
+    seen = []
+    for after, upto in ((full - 1, full), (full, full + 1)):
+        window = churn.source.plan_window(
+            {TABLE.name: (TABLE, Position(1, after), frozenset({"mirror"}))},
+            upto_max=Position(1, upto),
+            limits=WindowLimits(rows_max=1000, bytes_max=1 << 30),
+            parallelism=1,
+        )
+        seen.append(sorted(row["id"] for row in changes_of(b for t in window.tasks for b in t.read())))
+    assert seen == [list(range(100)), list(range(11, 100))]

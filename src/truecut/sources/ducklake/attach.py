@@ -20,6 +20,7 @@ from truecut.config.secret import Secret
 from truecut.errors import ExitCode, Fault, Retry, TruecutError
 from truecut.lake import LakeAddress, attach_sql, connect, fault_of, identifier
 
+_MISLED = "statistics_propagation,compressed_materialization"
 MISSING = "TC2001"
 FILE_GONE = "TC2012"
 
@@ -44,6 +45,9 @@ class _Process:
         self.pid = os.getpid()
         self.lock = threading.Lock()
         self.database = connect()
+        # The extension hands the head's statistics (minimum, maximum) to reads of older versions as well,
+        # where they do not hold: a plan that relies on them fails, or loses rows.
+        self.database.execute(f"SET GLOBAL disabled_optimizers = '{_MISLED}'")
         self.readers: dict[LakeAddress, int] = {}
         self.aliases: dict[LakeAddress, str] = {}
         self.attached = 0
