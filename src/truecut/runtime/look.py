@@ -20,11 +20,11 @@ import duckdb
 
 from truecut.config.settings import Pipeline, SinkSettings
 from truecut.errors import Fault, Retry, TruecutError
-from truecut.lake import LakeAddress, attach_sql, connect, fault_of, identifier
+from truecut.lake import LakeAddress, attach_sql, connect, fault_of, identifier, literal
 from truecut.model.cursor import Cursor
-from truecut.sinks.ducklake.cursor import read_cursor
-from truecut.sinks.ducklake.pool import Attachment, Lake
-from truecut.sinks.ducklake.schema import existing_columns
+from truecut.model.position import Position
+from truecut.model.table import TableName
+from truecut.sinks.ducklake.cursor import SCHEMA, TABLE
 from truecut.sinks.ducklake.transaction import foreign_table
 
 THREADS = 8
@@ -117,7 +117,7 @@ def _once(root: duckdb.DuckDBPyConnection, pipeline: str, sink: SinkSettings) ->
                 return SinkLook()
             raise _classified(error, sink) from None
         try:
-            return _contents(Lake(connection, Attachment(alias)), pipeline, sink)
+            return _contents(connection, identifier(alias), pipeline, sink)
         except (duckdb.Error, OSError) as error:
             raise _classified(error, sink) from None
         finally:
@@ -125,13 +125,33 @@ def _once(root: duckdb.DuckDBPyConnection, pipeline: str, sink: SinkSettings) ->
                 connection.execute(f"DETACH {identifier(alias)}")
 
 
-def _contents(lake: Lake, pipeline: str, sink: SinkSettings) -> SinkLook:
+def _contents(
+    connection: duckdb.DuckDBPyConnection, lake: str, pipeline: str, sink: SinkSettings
+) -> SinkLook:
+    present = frozenset(table for table in sink.modes if _exists(connection, lake, TableName.parse(table)))
+    return SinkLook(exists=True, cursor=_cursor(connection, lake, pipeline), tables=present)
+
+
+def _cursor(connection: duckdb.DuckDBPyConnection, lake: str, pipeline: str) -> Cursor | None:
     try:
-        row = read_cursor(lake, pipeline)
+        found = connection.execute(
+            f"SELECT position, token, state FROM {lake}.{SCHEMA}.{TABLE}"
+            f" WHERE pipeline = {literal(pipeline)} ORDER BY number DESC LIMIT 1"
+        ).fetchone()
     except duckdb.CatalogException:
-        row = None
-    tables = frozenset(table for table in sink.modes if existing_columns(lake, table) is not None)
-    return SinkLook(exists=True, cursor=None if row is None else row.cursor, tables=tables)
+        return None
+    if found is None:
+        return None
+    place = None if found[0] is None else Position.parse(found[0])
+    return Cursor.from_json(found[2], position=place, token=int(found[1]))
+
+
+def _exists(connection: duckdb.DuckDBPyConnection, lake: str, table: TableName) -> bool:
+    try:
+        connection.execute(f"DESCRIBE {lake}.{identifier(table.schema)}.{identifier(table.table)}")
+    except duckdb.CatalogException:
+        return False
+    return True
 
 
 def _classified(error: duckdb.Error | OSError, sink: SinkSettings) -> TruecutError:

@@ -35,23 +35,30 @@ def _sink(sink: SinkSettings, look: SinkLook) -> Iterator[Finding]:
     if look.fault is not None:
         yield Finding(sink.name, look.fault)
         return
-    trouble = next(filter(None, (not_writable(path) for path in _paths(sink.address))), None)
+    denied = filter(None, map(not_writable, _folders_of(sink.address)))
+    trouble = next(denied, None) or _read_only(sink.address)
     if trouble is not None:
         yield Finding(sink.name, fault_of(trouble, what=f"sink {sink.name}"))
     for fault in look.refusals(sink).values():
         yield Finding(sink.name, fault)
 
 
-def _paths(address: LakeAddress) -> Iterator[Path]:
-    """What has to be writable on this machine: the catalog with its folder, and the data's folder."""
+def _folders_of(address: LakeAddress) -> Iterator[Path]:
+    """What has to be writable on this machine: the catalog's folder, and the data's."""
     target = address.target.reveal()
     if address.kind != "postgres" and "://" not in target:
         yield Path(target).parent
-        if os.path.exists(target):
-            yield Path(target)
     data = _data_path(address)
     if data is not None:
         yield data
+
+
+def _read_only(address: LakeAddress) -> OSError | None:
+    """A catalog that is there, but not for us to write."""
+    path = address.target.reveal()
+    if address.kind == "postgres" or not os.path.exists(path) or os.access(path, os.W_OK):
+        return None
+    return _denied()
 
 
 def _data_path(address: LakeAddress) -> Path | None:
@@ -63,14 +70,16 @@ def _data_path(address: LakeAddress) -> Path | None:
     return None if "://" in data else Path(data)
 
 
-def not_writable(path: Path) -> OSError | None:
-    """Why nothing can be written at a path, or be made there."""
-    place = _nearest(path)
-    if place != path and not place.is_dir():
+def not_writable(folder: Path) -> OSError | None:
+    """Why nothing can be written into a folder, or why it cannot be made."""
+    place = _nearest(folder)
+    if not place.is_dir():
         return NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-    if not os.access(place, os.W_OK):
-        return PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    return None
+    return None if os.access(place, os.W_OK | os.X_OK) else _denied()
+
+
+def _denied() -> OSError:
+    return PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def _nearest(path: Path) -> Path:
@@ -133,7 +142,7 @@ def _shared_folder(name: str, other: str, folder: Path) -> Fault:
 def check_space(pipeline: Pipeline) -> Check:
     """Room on every disk that is written to, each disk once."""
     disks: dict[int, Path] = {}
-    folders = [pipeline.state, *(path for sink in pipeline.sinks for path in _paths(sink.address))]
+    folders = [pipeline.state, *(path for sink in pipeline.sinks for path in _folders_of(sink.address))]
     for folder in folders:
         place = _nearest(folder)
         disks.setdefault(os.stat(place).st_dev, place)

@@ -1,0 +1,231 @@
+"""`truecut doctor`: everything is connected to, everything amiss is named with its remedy."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from tests.cli.commands import truecut
+from tests.cli.inside import call, seed, untouched
+from tests.e2e.world import World, tenants_document
+from tests.postgres_server import PostgresServer
+from truecut.lake import attach_sql, connect
+
+CREATE = "CREATE TABLE lake.main.events (id INTEGER, tenant VARCHAR)"
+FILL = "INSERT INTO lake.main.events SELECT i, 't' || (i % 3) FROM range(90) r(i)"
+CANARY = "canary-0815"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path, None, tenants_document(tenants=["t0", "t1"], catalog="{tenant}.db"))
+    made.source(CREATE, FILL)
+    return made
+
+
+def _doctor(world: World, *, code: int) -> list[tuple[str, str, str]]:
+    """(object, code, severity) of each finding; nothing may change, each has its remedy."""
+    world.save()
+    with untouched(world.folder):
+        answer = call("doctor", world.file, "--json")
+    assert (answer.code, answer.stderr) == (code, "")
+    assert CANARY not in answer.stdout
+    assert answer.json["schema"] == "truecut.doctor/v1"
+    assert answer.json["fit"] == (code == 0)
+    for finding in answer.json["findings"]:
+        assert finding["what"]
+        assert finding["fix"]
+    return [(f["object"], f["code"], f["severity"]) for f in answer.json["findings"]]
+
+
+def test_a_fit_pipeline_has_no_finding(world: World) -> None:
+    """Before the first run and after it; every check is listed and passed."""
+    assert _doctor(world, code=0) == []
+    seed(world.pipeline(), "t0")
+    with untouched(world.folder):
+        answer = call("doctor", world.file, "--json")
+    assert {check["name"]: check["outcome"] for check in answer.json["checks"]} == {
+        "java": "ok",
+        "duckdb": "ok",
+        "control store": "ok",
+        "source": "ok",
+        "table main.events": "ok",
+        "retention": "ok",
+        "sinks": "ok",
+        "data folders": "ok",
+        "disk space": "ok",
+    }
+
+
+def test_every_table_that_cannot_be_copied_is_named(world: World) -> None:
+    """Missing tables and columns, unsupported types, NULL and repeated keys: counts, never values."""
+    world.source(
+        "CREATE TABLE lake.main.repeated (id VARCHAR, part VARCHAR)",
+        f"INSERT INTO lake.main.repeated VALUES ('{CANARY}', 'a'), ('{CANARY}', 'a'), ('{CANARY}', 'b'),"
+        f" (NULL, 'a'), ('x', NULL)",
+        "CREATE TABLE lake.main.huge (id INTEGER, n HUGEINT)",
+        "CREATE TABLE lake.main.plain (id INTEGER)",
+    )
+    world.document["spec"]["tables"] += [
+        {"name": "main.repeated", "key": ["id", "part"], "broadcast": True},
+        {"name": "main.huge", "key": ["id"], "broadcast": True},
+        {"name": "main.plain", "key": ["idd"], "broadcast": True},
+        {"name": "main.nope", "key": ["id"], "broadcast": True},
+    ]
+    world.document["spec"]["tables"][0]["route_by"] = "tenantt"
+    assert _doctor(world, code=3) == [
+        ("main.events", "TC2004", "error"),
+        ("main.repeated", "TC2021", "error"),
+        ("main.repeated", "TC2022", "error"),
+        ("main.huge", "TC2006", "error"),
+        ("main.plain", "TC2004", "error"),
+        ("main.nope", "TC2002", "error"),
+    ]
+    found = {f["code"]: f["what"] for f in call("doctor", world.file, "--json").json["findings"]}
+    assert found["TC2021"] == "main.repeated: 2 rows have NULL in their key (id, part)"
+    assert found["TC2022"] == "main.repeated: 1 keys (id, part) occur more than once"
+
+
+def test_every_sink_that_cannot_be_written_is_named(world: World, postgres: PostgresServer) -> None:
+    """A file where a folder shall be, no catalog, a newer one, a foreign table, no server; others are fit."""
+    folder = world.folder
+    names = ["folder", "garbage", "newer", "foreign", "down", "elsewhere", "server"]
+    world.document = tenants_document(tenants=["t0", *names], catalog="{tenant}.db")
+    sinks = {sink["name"]: sink for sink in world.document["spec"]["sinks"]}
+    (folder / "folder-data").write_text("a file")
+    (folder / "garbage.db").write_text("this is no catalog")
+    for name in ("newer", "foreign", "elsewhere"):
+        _make_lake(folder, name)
+    with duckdb.connect(str(folder / "newer.db")) as catalog:
+        catalog.execute("UPDATE ducklake_metadata SET value = '99.0' WHERE key = 'version'")
+    sinks["elsewhere"]["data_path"] = "another-place"
+    sinks["down"]["catalog"] = f"postgres:host=127.0.0.1 port=1 user=u password={CANARY} dbname=d"
+    sinks["server"]["catalog"] = f"postgres:{postgres.create_database('doctor_sink')}"
+    assert _doctor(world, code=3) == [
+        ("folder", "TC4007", "error"),
+        ("garbage", "TC4008", "error"),
+        ("newer", "TC4004", "error"),
+        ("foreign", "TC4013", "error"),
+        ("down", "TC4005", "error"),
+        ("elsewhere", "TC4009", "error"),
+    ]
+
+
+def _make_lake(folder: Path, name: str) -> None:
+    """A tenant's own lake, with a table `main.events` of its own."""
+    with connect() as connection:
+        path, data = folder / f"{name}.db", folder / f"{name}-data"
+        connection.execute(f"ATTACH 'ducklake:{path}' AS lake (DATA_PATH '{data}')")
+        connection.execute("CREATE TABLE lake.main.events AS SELECT 42 AS answer")
+
+
+def test_lakes_that_share_a_folder_are_warned_of(world: World) -> None:
+    """The same folder, or one inside another's: a clean-up in one lake would delete the other's files."""
+    first, second = world.document["spec"]["sinks"]
+    second["data_path"] = first["data_path"] + "/inside/"
+    assert _doctor(world, code=0) == [("t1", "TC4020", "warning")]
+    second["data_path"] = "./x/../" + first["data_path"]
+    assert _doctor(world, code=0) == [("t1", "TC4020", "warning")]
+    second["data_path"] = world.document["spec"]["source"]["data_path"]
+    assert _doctor(world, code=0) == [("t1", "TC4020", "warning")]
+
+
+def test_a_source_that_cannot_be_read_does_not_hide_the_rest(world: World) -> None:
+    """Newer format, no catalog, not there: named with its remedy; sinks are checked all the same."""
+    (world.folder / "t1.db").write_text("this is no catalog")
+    world.document["spec"]["source"]["catalog"] = "nope.db"
+    assert _doctor(world, code=3) == [("source", "TC2001", "error"), ("t1", "TC4008", "error")]
+    _make_lake(world.folder, "nope")
+    with duckdb.connect(str(world.folder / "nope.db")) as catalog:
+        catalog.execute("UPDATE ducklake_metadata SET value = '99.0' WHERE key = 'version'")
+    world.document["spec"]["source"]["data_path"] = "nope-data"
+    assert _doctor(world, code=3) == [("source", "TC4004", "error"), ("t1", "TC4008", "error")]
+
+
+def test_a_state_folder_that_cannot_be_made_is_named(world: World) -> None:
+    """A file stands where the folder shall be."""
+    (world.folder / "state").write_text("a file")
+    world.document["spec"]["state"] = "./state/here"
+    assert _doctor(world, code=3) == [("control", "TC4007", "error")]
+
+
+def test_without_java_nothing_else_is_hidden(world: World) -> None:
+    """A process of its own: exit 3, the remedy on stdout, plain text without colours."""
+    world.save()
+    answer = truecut("doctor", "pipeline.yaml", cwd=world.folder, JAVA_HOME="/nonexistent")
+    assert (answer.returncode, answer.stderr) == (3, "")
+    lines = answer.stdout.splitlines()
+    assert lines[0] == "✗ java: Spark cannot start"
+    assert lines[1] == "  ✗ TC5002 Java was not found"
+    assert lines[2].startswith("      fix: Install Java 17 or newer")
+    assert "✓ sinks: 2 of 2 are fit" in lines
+    assert lines[-1] == "tenants is not fit to run"
+
+
+def test_of_many_sinks_the_ten_worst_are_shown(world: World) -> None:
+    """Five hundred sinks of a `for_each` file, twelve unfit: ten lines and a count; JSON lists all."""
+    tenants = [f"t{i:03}" for i in range(500)]
+    (world.folder / "tenants.csv").write_text("\n".join(["tenant", *tenants]) + "\n")
+    world.document["spec"]["sinks"] = [
+        {
+            "name": "{tenant}",
+            "type": "ducklake",
+            "catalog": "lakes/{tenant}.db",
+            "data_path": "data/{tenant}",
+            "route": "{tenant}",
+            "for_each": {"file": "tenants.csv"},
+        }
+    ]
+    (world.folder / "data").mkdir()
+    for tenant in tenants[100:112]:
+        (world.folder / "data" / tenant).write_text("a file")
+    assert _doctor(world, code=3) == [(tenant, "TC4007", "error") for tenant in tenants[100:112]]
+    lines = call("doctor", world.file).stdout.splitlines()
+    assert "✗ sinks: 488 of 500 are fit" in lines
+    assert sum(1 for line in lines if line.startswith("  ✗ TC4007 sink t1")) == 10
+    assert "    and 2 more (--json lists all)" in lines
+
+
+@pytest.fixture
+def held_source(world: World) -> Iterator[World]:
+    """The source's catalog, a DuckDB file, open in another process."""
+    from tests.cli.holder import holding
+
+    world.document["spec"]["source"] = {"type": "ducklake", "catalog": "live.db", "data_path": "live-data"}
+    world.source(CREATE, FILL)
+    with holding(world.folder / "live.db"):
+        yield world
+
+
+def test_a_source_held_by_another_process_is_named(held_source: World) -> None:
+    """A DuckDB file has one writer: the finding says who and what helps."""
+    assert _doctor(held_source, code=3) == [("source", "TC4001", "error")]
+    document: dict[str, Any] = json.loads(call("doctor", held_source.file, "--json").stdout)
+    assert "SQLite or PostgreSQL" in document["findings"][0]["fix"]
+
+
+def test_a_disk_without_room_is_named(world: World) -> None:
+    """As root, on a disk of one mebibyte; anybody else sees that the check reads the real disk."""
+    from tests.cli.tiny_disk import tiny_disk
+
+    if os.geteuid() != 0:
+        assert _doctor(world, code=0) == []
+        return
+    with tiny_disk(world.folder / "tiny", mib=1):
+        world.document["spec"]["sinks"][0]["data_path"] = "tiny/data"
+        assert _doctor(world, code=3) == [(str(world.folder / "tiny"), "TC5030", "error")]
+
+
+def test_attachments_are_read_only(world: World) -> None:
+    """Looking at a lake while somebody reads it: a look asks for no writer's lock."""
+    seed(world.pipeline(), "t0")
+    address = world.pipeline().sinks[0].address
+    with connect() as reader:
+        reader.execute(attach_sql(address, "lake", read_only=True))
+        assert _doctor(world, code=0) == []
