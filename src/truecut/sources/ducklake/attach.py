@@ -70,13 +70,16 @@ class _Process:
 
 
 _process: _Process | None = None
+_of_parents: list[_Process] = []
 _starting = threading.Lock()
 
 
 def _shared() -> _Process:
     global _process
     with _starting:
-        if _process is None or _process.pid != os.getpid():  # a forked worker starts its own
+        if _process is None or _process.pid != os.getpid():
+            if _process is not None:
+                _of_parents.append(_process)  # a forked worker starts its own; closing this one would hang
             _process = _Process()
         return _process
 
