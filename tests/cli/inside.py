@@ -10,7 +10,7 @@ import hashlib
 import io
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ def untouched(folder: Path) -> Iterator[None]:
     assert tree(folder) == before
 
 
-def seed(pipeline: Pipeline, *names: str) -> None:
+def seed(pipeline: Pipeline, *names: str, before_apply: Callable[[], None] = lambda: None) -> None:
     """Give these sinks all their tables, as they are at the source's head."""
     source = DuckLakeSource(pipeline.source.address, generation=1)
     seen = source.observe()
@@ -104,6 +104,7 @@ def seed(pipeline: Pipeline, *names: str) -> None:
         }
         order = Order(sink.name, 1, 1, None, seen.head, seen.identity, orders)
         packets = [Packet(name, _share(tables[name], sink, content[name])) for name in orders]
+        before_apply()
         receipt = opened.apply(order, iter(packets))
         assert receipt.outcome == "applied", receipt.fault
 
