@@ -25,7 +25,6 @@ K(r) == St(r, TheSink)
 TraceInit == /\ Init /\ case \in DOMAIN Cases /\ at = [r \in Runners |-> 0]
 
 Quiet == UNCHANGED <<source, sink, lease, net, faults>>
-Copied(r, copy) == copy = "streaming" => K(r)'.copy \in {"streaming", "mixed"}
 
 SaysObserve(r, l) ==
   /\ l.head >= run[r].head /\ l.oldest >= run[r].oldest
@@ -104,15 +103,31 @@ Says(r, l) ==
     [] l.action = "WaveAbort" -> SaysWaveAbort(r)
     [] l.action = "Advance" -> SaysAdvance(r, l)
 
+(* Lines that tell an answer wait for it; all others depend on their own runner alone. So a line that need
+   not wait is said at once, in the order of the runners, and the sink moves only while all of them wait:
+   nothing is lost by that, because a runner's own steps and another's commute. *)
+Next1(r) == Lines(r)[at[r] + 1]
+Answered(r, line, o) ==
+  /\ o.answered /\ Mine(r, TheSink, o)
+  /\ IF line.action = "Recovered" THEN o.kind = "takeover" /\ o.cursor = line.cursor
+     ELSE o.kind # "takeover" /\ o.upto = line.cursor
+Waits(r) ==
+  IF at[r] = Len(Lines(r)) THEN TRUE
+  ELSE IF Next1(r).action \notin {"Recovered", "WaveCommit"} THEN FALSE
+  ELSE ~\E o \in net : IF o.answered THEN Answered(r, Next1(r), o) ELSE FALSE
+
 TraceStep ==
   \E r \in Runners :
-    /\ at[r] < Len(Lines(r))
-    /\ LET l == Lines(r)[at[r] + 1]
-       IN Says(r, l) /\ (l.action # "Observe" => run'[r].sinks[TheSink].epoch = l.epoch)
+    /\ ~Waits(r) /\ \A q \in Runners : q < r => Waits(q)
+    /\ Says(r, Next1(r)) /\ (Next1(r).action # "Observe" => run'[r].sinks[TheSink].epoch = Next1(r).epoch)
     /\ at' = [at EXCEPT ![r] = @ + 1] /\ UNCHANGED case
 
-(* An order at the end of all the lines it could matter to need not be carried out. *)
-Hidden == (SinkTakeover \/ SinkCommit) /\ UNCHANGED <<case, at>>
+(* Of the sink's steps only those that change it, or that somebody waits for. *)
+Hidden ==
+  /\ \A r \in Runners : Waits(r)
+  /\ \E o \in net : /\ TakesOver(o) \/ Commits(o)
+                    /\ sink' # sink \/ \E r \in Runners : Asked(r, TheSink, o)
+  /\ UNCHANGED <<case, at>>
 
 Complete == \A r \in Runners : at[r] = Len(Lines(r))
 TraceNext == ~Complete /\ (TraceStep \/ Hidden)

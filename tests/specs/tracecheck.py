@@ -66,13 +66,19 @@ def cases_of(run: str, lines: Iterable[Line]) -> list[Case]:
     for line in lines:
         by_runner.setdefault(line["runner"], []).append(line)
     sinks = sorted({line["sink"] for line in lines if "sink" in line})
-    return [
-        Case(run, sink, tuple(_with_ends(_of(sink, said)) for said in by_runner.values())) for sink in sinks
+    return [Case(run, sink, tuple(_life(sink, said) for said in by_runner.values())) for sink in sinks]
+
+
+def _life(sink: str, lines: list[Line]) -> tuple[Line, ...]:
+    """What one runner said of one sink. Of looks in a row the last one tells all: histories only grow."""
+    mine = [line for line in lines if line.get("sink", sink) == sink]
+    if all(line["action"] == "Observe" for line in mine):
+        return ()
+    looks = [line["action"] == "Observe" for line in mine]
+    kept = [
+        line for n, line in enumerate(mine) if not (looks[n] and all(looks[n : n + 2]) and n + 1 < len(mine))
     ]
-
-
-def _of(sink: str, lines: list[Line]) -> list[Line]:
-    return [line for line in lines if line.get("sink", sink) == sink]
+    return _with_ends(kept)
 
 
 def _with_ends(lines: list[Line]) -> tuple[Line, ...]:
