@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.e2e.world import World
+from tests.specs.tracecheck import cases_of, read, refused
 from truecut.spark.session import open_session
 
 
@@ -18,6 +19,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = open_session(app="tests", master=None, conf={}, scratch=tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def judged_traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Every run of these tests leaves a trace in the spec's words; at the end TLC judges them all."""
+    yield
+    runs: dict[Path, list[Path]] = {}
+    for path in sorted(tmp_path_factory.getbasetemp().rglob("traces/*.jsonl")):
+        runs.setdefault(path.parent.parent, []).append(path)
+    cases = [case for world, paths in runs.items() for case in cases_of(world.name, read(paths))]
+    assert cases, "no run left a trace"
+    found = refused(cases)
+    assert not found, "\n".join(map(str, found))
 
 
 @pytest.fixture

@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
+from tests.e2e.world import World
 
 TRUECUT = str(Path(sys.executable).with_name("truecut"))
 RUN_TIMEOUT_S = 180
@@ -24,6 +26,20 @@ class Finished:
     code: int
     stdout: str
     stderr: str
+
+
+def run(world: World, *arguments: str) -> Finished:
+    """`truecut run` on a world's pipeline, to its end."""
+    return truecut("run", world.file, *arguments, env=_traced(world))
+
+
+def running(world: World, **env: str) -> AbstractContextManager[Process]:
+    """`truecut run` on a world's pipeline, in the background."""
+    return started("run", world.file, env={**_traced(world), **env})
+
+
+def _traced(world: World) -> dict[str, str]:
+    return {"TRUECUT_TRACE": str(world.traces)}
 
 
 def truecut(*arguments: str | Path, env: Mapping[str, str] | None = None) -> Finished:

@@ -46,7 +46,7 @@ def test_position_and_sequence_are_unique_and_sort(make_world: MakeWorld) -> Non
     world = make_world(tenants_document(tenants=["t0"], mode="append"))
     world.source(CREATE, "INSERT INTO lake.main.events SELECT i, 't0', i FROM range(30) r(i)")
     assert world.catch_up().reached
-    world.source("UPDATE lake.main.events SET v = -v", "DELETE FROM lake.main.events WHERE id % 2 = 0")
+    world.source("UPDATE lake.main.events SET v = -v - 1", "DELETE FROM lake.main.events WHERE id % 2 = 0")
     assert world.catch_up().reached
     rows = world.sink_rows("t0", "SELECT _truecut_position, _truecut_seq FROM lake.main.events")
     assert len(rows) == len(set(rows)) == 75

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.e2e.cluster import spark_cluster
-from tests.e2e.process import started, truecut
+from tests.e2e.process import run, running
 from tests.e2e.test_kills import load
 from tests.e2e.test_mirror import CREATE, fill
 from tests.e2e.world import World, eventually, tenants_document
@@ -24,10 +24,10 @@ def test_a_worker_killed_in_the_middle_of_a_wave_changes_nothing(tmp_path: Path)
         }
         world = World(tmp_path, None, tenants_document(tenants=TENANTS, spark=spark))
         world.source(CREATE, fill(4000, 4))
-        finished = truecut("run", world.file, "--until-caught-up", "--timeout", "3m")
+        finished = run(world, "--until-caught-up", "--timeout", "3m")
         assert finished.code == 0, finished.stderr
         world.assert_mirrors()
-        with started("run", world.file) as process:
+        with running(world) as process:
             with load(world, seed=3):
                 before = world.sink_rows("t0", CURSOR)
                 eventually(lambda: world.sink_rows("t0", CURSOR) > before, timeout_s=180, what="waves flow")
@@ -37,6 +37,6 @@ def test_a_worker_killed_in_the_middle_of_a_wave_changes_nothing(tmp_path: Path)
                 eventually(lambda: world.sink_rows("t0", CURSOR) > before, timeout_s=180, what="waves go on")
             stopped = process.stop()
             assert stopped.code == 0, stopped.stderr
-        finished = truecut("run", world.file, "--until-caught-up", "--timeout", "3m")
+        finished = run(world, "--until-caught-up", "--timeout", "3m")
         assert finished.code == 0, finished.stderr
         world.assert_mirrors()

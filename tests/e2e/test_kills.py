@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.process import Process, started, truecut
+from tests.e2e.process import Process, run, running
 from tests.e2e.test_mirror import CREATE, fill
 from tests.e2e.world import World, eventually, tenants_document
 from truecut.runtime.failpoint import NAMES
@@ -63,7 +63,7 @@ def load(world: World, *, seed: int) -> Iterator[None]:
 
 def assert_equal(world: World) -> None:
     """Mirrors row for row; append tables: replaying the log gives the mirror, no change is there twice."""
-    finished = truecut("run", world.file, "--until-caught-up", "--timeout", "2m")
+    finished = run(world, "--until-caught-up", "--timeout", "2m")
     assert finished.code == 0, finished.stderr
     for tenant in TENANTS:
         expected = world.source_rows(f"FROM lake.main.events WHERE tenant = '{tenant}' ORDER BY ALL")
@@ -103,7 +103,7 @@ def test_every_crash_point_is_hit_and_survived(world: World, tmp_path: Path) -> 
     hits.mkdir()
     for number, point in enumerate(sorted(NAMES)):
         env = {"TRUECUT_FAILPOINT": point, "TRUECUT_FAILPOINT_HITS": str(hits)}
-        with load(world, seed=number), started("run", world.file, env=env) as process:
+        with load(world, seed=number), running(world, **env) as process:
             eventually((hits / point).exists, timeout_s=90, what=f"{point} is reached")
             if point in DRIVER_POINTS:
                 eventually(process.is_dead, what="the driver is dead")
@@ -131,7 +131,7 @@ def _kill_at_random(world: World, *, kills: int, seed: int) -> None:
     done = 0
     with load(world, seed=seed):
         while done < kills:
-            with started("run", world.file) as process:
+            with running(world) as process:
                 _wait_for_waves(world, process)
                 while done < kills:
                     time.sleep(rng.uniform(0.1, 1.0))

@@ -6,7 +6,7 @@ import signal
 import time
 from pathlib import Path
 
-from tests.e2e.process import Process, started, truecut
+from tests.e2e.process import Process, run, running
 from tests.e2e.test_kills import load
 from tests.e2e.test_mirror import CREATE, fill
 from tests.e2e.world import World, eventually, tenants_document
@@ -35,7 +35,7 @@ def test_a_runner_paused_past_its_lease_has_no_effect_when_it_wakes(tmp_path: Pa
     world.source(CREATE, fill(400, 4))
     pipeline = world.pipeline()
     open_control(pipeline.control, pipeline=pipeline.name).close()
-    with started("run", world.file) as first, started("run", world.file) as second:
+    with running(world) as first, running(world) as second:
         with load(world, seed=5):
             eventually(lambda: len(set(owners(world).values())) == 2, timeout_s=90, what="both have sinks")
             eventually(
@@ -53,7 +53,7 @@ def test_a_runner_paused_past_its_lease_has_no_effect_when_it_wakes(tmp_path: Pa
                 eventually(lambda: len(set(owners(world).values())) == 2, what="they share again")
         assert second.stop().code == 0
         assert first.stop().code == 0
-    finished = truecut("run", world.file, "--until-caught-up")
+    finished = run(world, "--until-caught-up")
     assert finished.code == 0, finished.stderr
     world.assert_mirrors()
 
@@ -66,7 +66,7 @@ def test_a_dead_runner_is_taken_over(tmp_path: Path) -> None:
     """kill -9 of one of two: the other gets all sinks and goes on."""
     world = World(tmp_path, None, tenants_document(tenants=TENANTS, lease={"duration": f"{LEASE_S}s"}))
     world.source(CREATE, fill(100, 4))
-    with started("run", world.file) as first, started("run", world.file) as second:
+    with running(world) as first, running(world) as second:
         eventually(
             lambda: len(set(_owners_or_none(world).values())) == 2,
             timeout_s=90,

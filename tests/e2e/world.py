@@ -39,6 +39,14 @@ class World:
     spark: SparkSession | None
     document: dict[str, Any]
     views: list[View] = field(default_factory=list)
+    runs: int = 0
+
+    @property
+    def traces(self) -> Path:
+        """Where every run in this world leaves its trace, for the spec to judge."""
+        folder = self.folder / "traces"
+        folder.mkdir(exist_ok=True)
+        return folder
 
     @property
     def file(self) -> Path:
@@ -111,16 +119,18 @@ class World:
 
     # --- running --------------------------------------------------------------------------------------
 
-    def runner(self, until: Until, *, name: str = "test", accept: bool = False) -> Runner:
+    def runner(self, until: Until, *, accept: bool = False) -> Runner:
         pipeline = self.pipeline()
         assert self.spark is not None
+        self.runs += 1
+        name = f"run-{self.runs}"
         return Runner(
             pipeline,
             name=name,
             spark=self.spark,
             open_source=lambda generation: DuckLakeSource(pipeline.source.address, generation=generation),
             control=open_control(pipeline.control, pipeline=pipeline.name),
-            trace=Trace.from_environment(),
+            trace=Trace(self.traces / f"{name}.jsonl", runner=name),
             until=until,
             accept=accept,
             on_view=self.views.append,

@@ -117,8 +117,8 @@ def _module(cases: Sequence[Case]) -> str:
 
 
 def _runners(case: Case, width: int) -> list[str]:
-    ranks = _ranks(case)
-    texts = [f"<<{', '.join(_record(line, ranks) for line in lines)}>>" for lines in case.runners]
+    ranks, tokens = _ranks(case), _token_ranks(case)
+    texts = [f"<<{', '.join(_record(line, ranks, tokens) for line in lines)}>>" for lines in case.runners]
     return texts + ["<<>>"] * (width - len(texts))
 
 
@@ -133,14 +133,22 @@ def _ranks(case: Case) -> dict[str, int]:
     return {position: rank for rank, position in enumerate(sorted(positions))}
 
 
-def _record(line: Line, ranks: Mapping[str, int]) -> str:
+def _token_ranks(case: Case) -> dict[int, int]:
+    """Tokens are as large as clocks; the spec's numbers are small and keep their order."""
+    tokens = {line["token"] for lines in case.runners for line in lines if "token" in line}
+    return {token: rank for rank, token in enumerate(sorted(tokens), start=1)}
+
+
+def _record(line: Line, ranks: Mapping[str, int], tokens: Mapping[int, int]) -> str:
     fields = []
     for name, value in line.items():
         if name in _POSITIONS:
             fields.append(f"{name} |-> {-1 if value is None else ranks[value]}")
         elif name in ("action", "copy"):
             fields.append(f'{name} |-> "{value}"')
-        elif name in ("token", "epoch"):
+        elif name == "token":
+            fields.append(f"{name} |-> {tokens[value]}")
+        elif name == "epoch":
             fields.append(f"{name} |-> {value}")
     return f"[{', '.join(fields)}]"
 
