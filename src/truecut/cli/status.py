@@ -43,14 +43,16 @@ def _lags(sink: dict[str, Any], max_lag_ms: int) -> bool:
 
 
 def _print(document: dict[str, Any]) -> None:
-    from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
-    console = Console()
+    from truecut.cli.output import stdout_console
+
+    console = stdout_console()
     source = document["source"]
     console.print(f"{document['pipeline']}: {document['state']}; source at {source['head'] or 'unknown'}")
     if source["error"]:
-        console.print(f"[red]source: {source['error']['message']}[/red]")
+        console.print(f"[red]source: {escape(source['error']['message'])}[/red]")
     table = Table(box=None, pad_edge=False)
     for name in ("sink", "state", "cursor", "lag", "rows"):
         table.add_column(name)
@@ -62,5 +64,6 @@ def _print(document: dict[str, Any]) -> None:
         if sink["error"]:
             error = sink["error"]
             console.print(
-                f"[red]{sink['name']}: {error['code']} {error['message']}[/red]\n  fix: {error['fix']}"
+                f"[red]{escape(sink['name'])}: {error['code']} {escape(error['message'])}[/red]"
+                f"\n  fix: {escape(error['fix'])}"
             )
