@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from truecut.core import delivery
+from truecut.core import answers, delivery
 from truecut.core.delivery import SinkState
 from truecut.core.state import Delivery
 
-_reset = delivery._reset
-_failed = delivery._failed
+_reset = answers.reset
+_failed = answers.failed
 _start = delivery._start
-_at_cursor = delivery._at_cursor
+_at_cursor = answers.at_cursor
 
 
 def _idle_without_recovery(sink: SinkState, fault: Any, retry_at_ms: int) -> SinkState:
@@ -65,35 +65,42 @@ def _one_further(sink: SinkState) -> Any:
     return replace(place, place=place.place + 1)
 
 
-# name → the law that it breaks, and the replaced leaves of truecut.core.delivery
+def _kept(sink: SinkState, oldest: Any, everything: bool = False) -> SinkState:
+    return sink
+
+
+# name → the law that it breaks, and the replaced leaves of truecut.core
 FAULTS: dict[str, tuple[str, dict[str, Callable[..., Any]]]] = {
     "no_epoch_check": (
         "FlushStateConsistency",
-        {"_awaited": lambda sink, epoch, phase: sink.phase == phase},
+        {"answers.awaited": lambda sink, epoch, phase: sink.phase == phase},
     ),
     "epoch_not_bumped": (
         "FlushStateConsistency",
-        {"_reset": lambda sink: replace(_reset(sink), epoch=sink.epoch)},
+        {"answers.reset": lambda sink: replace(_reset(sink), epoch=sink.epoch)},
     ),
-    "no_recovery": ("EverySinkBecomesCurrent", {"_failed": _idle_without_recovery}),
+    "no_recovery": ("EverySinkBecomesCurrent", {"answers.failed": _idle_without_recovery}),
     "missing_reset": (
         "BufferPositionBound",
-        {"_failed": lambda sink, fault, retry_at_ms: _position_kept(sink), "_start": _started_ahead},
+        {
+            "answers.failed": lambda sink, fault, retry_at_ms: _position_kept(sink),
+            "delivery._start": _started_ahead,
+        },
     ),
-    "position_before_commit": ("BufferPositionBound", {"_start": _started_ahead}),
+    "position_before_commit": ("BufferPositionBound", {"delivery._start": _started_ahead}),
     "read_across_gap": (
         "EverySinkBecomesCurrent",
-        {"gap": lambda sink, oldest, everything=False: sink},
+        {"delivery.gap": _kept, "answers.gap": _kept},
     ),
     "wave_while_applying": (
         "FlushStateConsistency",
-        {"_wants_changes": _wants_while_applying, "require": lambda condition, law: None},
+        {"delivery._wants_changes": _wants_while_applying, "delivery.require": lambda condition, law: None},
     ),
-    "believes_in_the_head": ("BufferPositionBound", {"_at_cursor": _at_head}),
-    "skips_a_position": ("BufferPositionBound", {"_place": _one_further}),
+    "believes_in_the_head": ("BufferPositionBound", {"answers.at_cursor": _at_head}),
+    "skips_a_position": ("BufferPositionBound", {"answers.place_of": _one_further}),
     "never_recovers": (
         "EverySinkBecomesCurrent",
-        {"start_recovery": lambda state, now_ms: (state, [])},
+        {"delivery.start_recovery": lambda state, now_ms: (state, [])},
     ),
 }
 
@@ -102,5 +109,5 @@ def injected(monkeypatch: pytest.MonkeyPatch, name: str) -> str:
     """Switch one fault on; the law that must break."""
     law, leaves = FAULTS[name]
     for leaf, broken in leaves.items():
-        monkeypatch.setattr(delivery, leaf, broken)
+        monkeypatch.setattr(f"truecut.core.{leaf}", broken)
     return law

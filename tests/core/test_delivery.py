@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from truecut.core import delivery
+from truecut.core import answers, delivery
 from truecut.core.delivery import (
     BACKWARDS_CODE,
     GAP_CODE,
@@ -107,15 +107,15 @@ def test_a_late_sink_leaves_its_group_and_returns_when_it_keeps_up() -> None:
     state, effects = delivery.start_wave(state)
     wave = wave_of(effects)
     epochs = {n: o.epoch for n, o in wave.sinks.items()}
-    answers = [
+    both = [
         Receipt("a", epochs["a"], "applied", cursor=cursor(5)),
         Receipt("b", epochs["b"], "late", fault=FAULT),
     ]
-    state, _ = delivery.wave_done(state, wave.id, upto=at(5), receipts=answers, now_ms=0)
+    state, _ = delivery.wave_done(state, wave.id, upto=at(5), receipts=both, now_ms=0)
     assert (state.sinks["a"].late, state.sinks["b"].late) == (False, True)
     assert state.sinks["b"].phase == "acquired"
-    assert delivery.start_recovery(state, now_ms=delivery.BACKOFF_FIRST_MS - 1)[1] == []
-    state, _ = delivery.start_recovery(state, now_ms=delivery.BACKOFF_FIRST_MS)
+    assert delivery.start_recovery(state, now_ms=answers.BACKOFF_FIRST_MS - 1)[1] == []
+    state, _ = delivery.start_recovery(state, now_ms=answers.BACKOFF_FIRST_MS)
     told = Receipt("b", state.sinks["b"].epoch, "applied", cursor=cursor(1))
     state, _ = delivery.recovered(state, [told], now_ms=0)
     assert delivery.start_wave(state)[1] == []
@@ -301,11 +301,11 @@ def test_an_idle_cursor_is_persisted_before_retention_reaches_it(
 def test_backoff_doubles_to_a_limit_and_jitter_is_passed_in() -> None:
     """Chance is an argument; a fault that a retry cannot help waits longest."""
     sink = SinkState({T: CopySettings("mirror")}, failures=3)
-    assert delivery._delayed(sink, FAULT, 0, 0.0) == 8 * delivery.BACKOFF_FIRST_MS
-    assert delivery._delayed(sink, FAULT, 0, 0.5) == 12 * delivery.BACKOFF_FIRST_MS
-    assert delivery._delayed(replace(sink, failures=60), FAULT, 0, 0.0) == delivery.BACKOFF_MAX_MS
+    assert answers.delayed(sink, FAULT, 0, 0.0) == 8 * answers.BACKOFF_FIRST_MS
+    assert answers.delayed(sink, FAULT, 0, 0.5) == 12 * answers.BACKOFF_FIRST_MS
+    assert answers.delayed(replace(sink, failures=60), FAULT, 0, 0.0) == answers.BACKOFF_MAX_MS
     hopeless = replace(FAULT, retry=Retry.NOT_RETRYABLE)
-    assert delivery._delayed(sink, hopeless, 0, 0.0) == delivery.BACKOFF_MAX_MS
+    assert answers.delayed(sink, hopeless, 0, 0.0) == answers.BACKOFF_MAX_MS
 
 
 def test_cost_grows_with_the_sinks_not_with_their_square() -> None:

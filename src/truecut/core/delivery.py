@@ -16,13 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from truecut.core import answers
 from truecut.core.copies import (
     BACKWARDS_CODE,
     CHANGED_CODE,
     GAP_CODE,
     PAUSED_CODE,
-    backwards,
-    copy_at,
     fell_behind,
     gap,
     held,
@@ -43,8 +42,8 @@ from truecut.core.state import (
     Wave,
     WaveKind,
 )
-from truecut.errors import Fault, Retry, require
-from truecut.model.cursor import Cursor, Hold
+from truecut.errors import Fault, require
+from truecut.model.cursor import Hold
 from truecut.model.order import Receipt
 from truecut.model.position import Position
 
@@ -80,9 +79,6 @@ __all__ = [
     "wave_failed",
 ]
 
-BACKOFF_FIRST_MS = 500
-BACKOFF_MAX_MS = 60_000
-
 
 # --- the source ---------------------------------------------------------------------------------------
 
@@ -98,7 +94,8 @@ def observe(state: Delivery, *, identity: str, oldest: Position, head: Position)
         {
             name: gap(sink, oldest, everything=replaced)
             for name, sink in state.sinks.items()
-            if sink.phase == "idle" and (replaced or _fell_behind(sink, oldest))
+            if sink.phase == "idle"
+            and (replaced or any(fell_behind(copy, oldest) for copy in sink.copies.values()))
         }
     )
 
@@ -110,7 +107,7 @@ def acquire(state: Delivery, tokens: Mapping[str, int]) -> Delivery:
     """Acquire: leases with new tokens. What we knew of these sinks is void."""
     return state.with_sinks(
         {
-            name: replace(_reset(state.sinks[name]), phase="acquired", token=token)
+            name: replace(answers.reset(state.sinks[name]), phase="acquired", token=token)
             for name, token in tokens.items()
         }
     )
@@ -119,7 +116,7 @@ def acquire(state: Delivery, tokens: Mapping[str, int]) -> Delivery:
 def lose(state: Delivery, sinks: Iterable[str]) -> Delivery:
     """Lose: a lease ran out, was released or taken. In-flight receipts will be of an older epoch."""
     return state.with_sinks(
-        {name: replace(_reset(state.sinks[name]), phase="unowned", token=0) for name in sinks}
+        {name: replace(answers.reset(state.sinks[name]), phase="unowned", token=0) for name in sinks}
     )
 
 
@@ -149,13 +146,15 @@ def recovered(
     effects: list[Effect] = []
     for receipt in receipts:
         sink = state.sinks[receipt.sink]
-        if not _awaited(sink, receipt.epoch, "recovering"):
+        if not answers.awaited(sink, receipt.epoch, "recovering"):
             continue
         if receipt.cursor is not None:
-            changed[receipt.sink] = _at_cursor(state, sink, receipt.cursor)
+            changed[receipt.sink] = answers.at_cursor(state, sink, receipt.cursor)
         else:
-            changed[receipt.sink] = _refused(sink, receipt, _delayed(sink, receipt.fault, now_ms, jitter))
-            effects += _raise_token(receipt)
+            changed[receipt.sink] = answers.refused(
+                sink, receipt, answers.delayed(sink, receipt.fault, now_ms, jitter)
+            )
+            effects += answers.raise_token(receipt)
     return state.with_sinks(changed), effects
 
 
@@ -185,7 +184,7 @@ def start_wave(state: Delivery, *, late: bool = False) -> tuple[Delivery, list[E
     if not groups:
         return state, []
     firsts = {key: state.sinks[names[0]] for key, names in groups.items()}
-    places = {key: _place(first) for key, first in firsts.items()}
+    places = {key: answers.place_of(first) for key, first in firsts.items()}
     if state.turn % 2 == 0:
         chosen = max(groups, key=lambda key: (len(groups[key]), -firsts[key].broken_waves))
     else:
@@ -264,26 +263,26 @@ def wave_done(
     wave = state.waves[wave_id]
     require(upto <= wave.upto_max, "a window ends at or before what was asked for")
     state = replace(state, waves={key: other for key, other in state.waves.items() if key != wave_id})
-    answers = {receipt.sink: receipt for receipt in receipts}
-    pace = _pace(state)
+    told = {receipt.sink: receipt for receipt in receipts}
+    pace = answers.pace(state)
     changed: dict[str, SinkState] = {}
     effects: list[Effect] = []
     for name, order in wave.sinks.items():
         sink = state.sinks[name]
-        if not _awaited(sink, order.epoch, "applying") or sink.wave != wave_id:
+        if not answers.awaited(sink, order.epoch, "applying") or sink.wave != wave_id:
             continue
-        receipt = answers.get(name)
+        receipt = told.get(name)
         if receipt is None and wave.kind == "changes":
-            changed[name] = _advance(state, sink, wave, upto)
+            changed[name] = answers.advance(state, sink, wave, upto)
         elif receipt is not None and receipt.outcome == "aborted":
             # WaveAbort: the window could not be read, the sink was not touched.
-            changed[name] = _known_places(state, replace(sink, phase="idle", wave=None), wave)
+            changed[name] = answers.known_places(state, replace(sink, phase="idle", wave=None), wave)
         elif receipt is not None and receipt.cursor is not None:
-            changed[name] = _committed(state, sink, receipt.cursor, pace)
+            changed[name] = answers.committed(state, sink, receipt.cursor, pace)
         else:
-            answer = receipt or Receipt(name, order.epoch, "failed", fault=_NO_ANSWER)
-            changed[name] = _refused(sink, answer, _delayed(sink, answer.fault, now_ms, jitter))
-            effects += _raise_token(answer)
+            answer = receipt or Receipt(name, order.epoch, "failed", fault=answers.NO_ANSWER)
+            changed[name] = answers.refused(sink, answer, answers.delayed(sink, answer.fault, now_ms, jitter))
+            effects += answers.raise_token(answer)
     return state.with_sinks(changed), effects
 
 
@@ -300,8 +299,8 @@ def wave_failed(
     changed = {}
     for name, order in wave.sinks.items():
         sink = state.sinks[name]
-        if _awaited(sink, order.epoch, "applying") and sink.wave == wave_id:
-            failed = _failed(sink, fault, _delayed(sink, fault, now_ms, jitter))
+        if answers.awaited(sink, order.epoch, "applying") and sink.wave == wave_id:
+            failed = answers.failed(sink, fault, answers.delayed(sink, fault, now_ms, jitter))
             changed[name] = replace(failed, broken_waves=sink.broken_waves + 1)
     return state.with_sinks(changed), []
 
@@ -346,7 +345,6 @@ def resume_table(state: Delivery, table: str, *, sinks: Iterable[str]) -> Delive
 # --- leaves: starting ---------------------------------------------------------------------------------
 
 _Job = tuple[Sequence[str], Mapping[str, Position | None], Position | None, Position]
-_NO_ANSWER = Fault("TC3006", "the wave ended without the sink's answer", "None needed.", Retry.RETRYABLE)
 
 
 def _start(
@@ -391,12 +389,6 @@ def _part(state: Delivery, members: list[str]) -> list[str]:
     return members[: max(1, len(members) >> state.sinks[members[0]].broken_waves)]
 
 
-def _place(sink: SinkState) -> Position:
-    if sink.position is None:
-        raise AssertionError("D2: a sink that streams has a position")
-    return sink.position
-
-
 def _seed_place(state: Delivery, sink: SinkState) -> Position | None:
     """Where a seed is pinned. None: the last look at the source is older than the sink's cursor."""
     if streams(sink):
@@ -408,99 +400,3 @@ def _seed_place(state: Delivery, sink: SinkState) -> Position | None:
 def _may_persist(sink: SinkState) -> bool:
     ahead = sink.position is not None and sink.position != sink.cursor
     return sink.phase == "idle" and not sink.paused and ahead and not unseeded(sink)
-
-
-# --- leaves: answers ----------------------------------------------------------------------------------
-
-
-def _awaited(sink: SinkState, epoch: int, phase: str) -> bool:
-    """D4: no reset has happened since the question was asked."""
-    return sink.epoch == epoch and sink.phase == phase
-
-
-def _reset(sink: SinkState) -> SinkState:
-    """Forget everything but the settings; what is in flight belongs to an older epoch."""
-    return replace(
-        sink, epoch=sink.epoch + 1, wave=None, cursor=None, position=None, copies={}, retry_at_ms=0
-    )
-
-
-def _failed(sink: SinkState, fault: Fault | None, retry_at_ms: int) -> SinkState:
-    """Reset first: the order may have committed, so the cursor is read again before anything else."""
-    return replace(
-        _reset(sink), phase="acquired", failures=sink.failures + 1, retry_at_ms=retry_at_ms, fault=fault
-    )
-
-
-def _refused(sink: SinkState, receipt: Receipt, retry_at_ms: int) -> SinkState:
-    """The sink itself failed or did not answer in time: it leaves its group."""
-    return replace(_failed(sink, receipt.fault, retry_at_ms), late=True)
-
-
-def _delayed(sink: SinkState, fault: Fault | None, now_ms: int, jitter: float) -> int:
-    """When to try again; `jitter` in [0, 1] adds up to that share of the delay."""
-    delay = min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS << min(sink.failures, 10))
-    if fault is not None and fault.retry is not Retry.RETRYABLE:
-        delay = BACKOFF_MAX_MS
-    return now_ms + delay + int(delay * jitter)
-
-
-def _raise_token(receipt: Receipt) -> list[Effect]:
-    return [] if receipt.fenced_by is None else [RaiseToken(receipt.sink, receipt.fenced_by)]
-
-
-def _at_cursor(state: Delivery, sink: SinkState, cursor: Cursor) -> SinkState:
-    """A sink stands at its cursor; copies that it does not have yet are to be seeded."""
-    copies = {table: copy_at(cursor, table, wanted) for table, wanted in sink.settings.items()}
-    place = cursor.position
-    sink = replace(sink, phase="idle", cursor=place, position=place, copies=copies, wave=None)
-    if state.oldest is None or state.head is None or place is None:
-        return sink
-    if cursor.source_identity == state.identity:
-        return gap(sink, state.oldest)
-    return (
-        backwards(sink, place, state.head) if state.head <= place else gap(sink, state.head, everything=True)
-    )
-
-
-def _committed(state: Delivery, sink: SinkState, cursor: Cursor, pace: Position | None) -> SinkState:
-    """The sink has told its cursor after a commit."""
-    place = cursor.position
-    moved = place is not None and (sink.cursor is None or place >= sink.cursor)
-    require(moved, "D1: a cursor never moves back")
-    keeps_up = place is not None and (pace is None or place >= pace)
-    return replace(
-        _at_cursor(state, sink, cursor),
-        failures=0,
-        broken_waves=0,
-        fault=None,
-        late=sink.late and not keeps_up,
-    )
-
-
-def _pace(state: Delivery) -> Position | None:
-    """Where the slowest of the punctual sinks stands: a late one that is there joins them again."""
-    places = [sink.position for sink in state.sinks.values() if not sink.late and sink.position is not None]
-    return min(places, default=None)
-
-
-def _advance(state: Delivery, sink: SinkState, wave: Wave, upto: Position) -> SinkState:
-    """Nothing in the window was for this sink: its read position moves, its cursor stays."""
-    require(upto >= _place(sink), "D1: a position never moves back")
-    copies = {
-        table: replace(copy, at=upto) if copy.status == "streaming" else copy
-        for table, copy in sink.copies.items()
-    }
-    moved = replace(sink, phase="idle", wave=None, position=upto, copies=copies, broken_waves=0)
-    return _known_places(state, moved, wave)
-
-
-def _known_places(state: Delivery, sink: SinkState, wave: Wave) -> SinkState:
-    """D5: while the wave ran, the source may have been replaced, or its history cut."""
-    return (
-        sink if state.oldest is None else gap(sink, state.oldest, everything=wave.identity != state.identity)
-    )
-
-
-def _fell_behind(sink: SinkState, oldest: Position) -> bool:
-    return any(fell_behind(copy, oldest) for copy in sink.copies.values())
