@@ -19,7 +19,7 @@ from pathlib import Path
 
 import duckdb
 
-from truecut.lake import LakeAddress, attach_sql, connect, identifier
+from truecut.lake import LakeAddress, attach_sql, connect, identifier, literal
 
 KEPT_MAX = 64  # idle attachments in one process
 
@@ -35,6 +35,7 @@ class Attachment:
     """An attached lake. `known` is what somebody read or wrote at exactly that snapshot."""
 
     alias: str
+    shared: bool  # whether others may commit while it is attached
     known_snapshot: int = -1
     known: object = None
 
@@ -52,6 +53,11 @@ class Lake:
         """The catalog's quoted name."""
         return identifier(self.attachment.alias)
 
+    @property
+    def metadata(self) -> str:
+        """The quoted name of the database that holds DuckLake's own tables."""
+        return identifier(f"__ducklake_metadata_{self.attachment.alias}")
+
     def begin(self) -> None:
         """Open a transaction; everything in it reads the lake's newest snapshot of now."""
         self.connection.execute("BEGIN")
@@ -67,7 +73,11 @@ class Lake:
         return self._newest() != self.snapshot
 
     def _newest(self) -> int:
-        found = self.connection.execute(f"FROM {self.name}.current_snapshot()").fetchone()
+        if self.attachment.shared:  # it must be the one that the transaction reads, not one that came since
+            newest = f"FROM ducklake_current_snapshot({literal(self.attachment.alias)})"
+        else:
+            newest = f"SELECT max(snapshot_id) FROM {self.metadata}.ducklake_snapshot"
+        found = self.connection.execute(newest).fetchone()
         assert found is not None
         return int(found[0])
 
@@ -121,7 +131,7 @@ def forget() -> None:
 
 
 def _attach(connection: duckdb.DuckDBPyConnection, address: LakeAddress, *, create: bool) -> Attachment:
-    attachment = Attachment(f"sink_{next(_aliases)}")
+    attachment = Attachment(f"sink_{next(_aliases)}", address.shared)
     if create:
         _make_folders(address)
     connection.execute(attach_sql(address, attachment.alias, create=create))

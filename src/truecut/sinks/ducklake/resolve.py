@@ -6,7 +6,7 @@ it was live or changed after its delete. Messages name counts, never keys.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
@@ -17,21 +17,19 @@ from truecut.model.table import TableSchema
 
 FIRST_OP = "_truecut_first_op"
 # Keys of these types are looked for only in files whose range they fall into.
-_RANGED = frozenset(
-    [
-        "TINYINT",
-        "SMALLINT",
-        "INTEGER",
-        "BIGINT",
-        "HUGEINT",
-        "UTINYINT",
-        "USMALLINT",
-        "UINTEGER",
-        "UBIGINT",
-        "VARCHAR",
-    ]
-)
+_INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+_RANGED = frozenset((*_INTEGERS, "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "VARCHAR"))
 Stop = tuple[str, str]  # code and message
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """All values of a key column lie in it; bounds as text."""
+
+    column: str
+    type: str
+    least: str
+    greatest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,41 +42,20 @@ class Net:
     live_before: int  # keys whose first change is not an insert: the sink must have them
     puts: int  # keys whose last change is not a delete: the sink will have them
     deletes: int  # keys that the sink had and will not have
-    ranges: tuple[KeyRange, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRange:
-    """All of the window's values of a key column lie in it."""
-
-    column: str
-    type: str
-    least: str
-    greatest: str
+    new_ranges: tuple[KeyRange, ...]  # of the keys whose first change is an insert
+    live_ranges: tuple[KeyRange, ...]  # of the others
 
 
 def resolve(
     connection: duckdb.DuckDBPyConnection, table: str, rows: str, *, key: tuple[str, ...], schema: TableSchema
 ) -> tuple[Net | None, Stop | None]:
     """Reduce staged changes to one for each key. Keys that changed once need no work at all."""
-    keys = ", ".join(map(identifier, key))
-    ranged = [column for column in schema.columns if column.name in key and column.type in _RANGED]
-    bounds = "".join(
-        f", min({identifier(c.name)})::VARCHAR, max({identifier(c.name)})::VARCHAR" for c in ranged
-    )
-    count, distinct, nulls, *found = _row(
-        connection,
-        f"SELECT count(*), (SELECT count(*) FROM (SELECT DISTINCT {keys} FROM {rows})), "
-        f"count(*) FILTER ({_null(key)}){bounds} FROM {rows}",
-    )
+    net, distinct, nulls = _measure(connection, rows, OP, key, schema)
     if nulls:
         return None, ("TC3021", f"{table}: {nulls} changes have a NULL in their key")
-    ranges = tuple(
-        KeyRange(column.name, column.type, *found[2 * i : 2 * i + 2]) for i, column in enumerate(ranged)
-    )
-    if count == distinct:
-        return replace(_net(connection, rows, OP), ranges=ranges), None
-    window = f"PARTITION BY {keys} ORDER BY {PLACE}, {SEQ}"
+    if net.keys == distinct:
+        return net, None
+    window = f"PARTITION BY {', '.join(map(identifier, key))} ORDER BY {PLACE}, {SEQ}"
     (broken,) = _row(  # a key is inserted exactly after its delete
         connection,
         f"SELECT count(*) FROM (SELECT {OP} AS op, lag({OP}) OVER ({window}) AS previous FROM {rows}) "
@@ -94,7 +71,45 @@ def resolve(
         f"CREATE TEMP TABLE {rows}_net AS SELECT *, first_value({OP}) OVER w AS {FIRST_OP} FROM {rows} "
         f"WINDOW w AS ({window}) QUALIFY lead({OP}) OVER w IS NULL"
     )
-    return replace(_net(connection, f"{rows}_net", FIRST_OP), ranges=ranges), None
+    return _measure(connection, f"{rows}_net", FIRST_OP, key, schema)[0], None
+
+
+def _measure(
+    connection: duckdb.DuckDBPyConnection,
+    relation: str,
+    first_op: str,
+    key: tuple[str, ...],
+    schema: TableSchema,
+) -> tuple[Net, int, int]:
+    """Everything there is to know, in one statement; also how many keys there are, and how many NULLs."""
+    ranged = [column for column in schema.columns if column.name in key and column.type in _RANGED]
+    new, live = f"{first_op} = {INSERT}", f"{first_op} <> {INSERT}"
+    bounds = [
+        f"{bound}({identifier(column.name)}) FILTER ({which})::VARCHAR"
+        for which in (new, live)
+        for column in ranged
+        for bound in ("min", "max")
+    ]
+    keys = ", ".join(map(identifier, key))
+    distinct = (
+        f"count(DISTINCT {keys})"
+        if len(key) == 1
+        else f"(SELECT count(*) FROM (SELECT DISTINCT {keys} FROM {relation}))"
+    )
+    counts = (
+        f"SELECT {distinct}, count(*) FILTER ({_null(key)}), count(*), count(*) FILTER ({live}), "
+        f"count(*) FILTER ({OP} <> {DELETE}), count(*) FILTER ({live} AND {OP} = {DELETE})"
+    )
+    distinct_keys, nulls, count, befores, puts, deletes, *found = _row(
+        connection, f"{', '.join([counts, *bounds])} FROM {relation}"
+    )
+    ends = iter(found)
+    new_ranges, live_ranges = (
+        tuple(KeyRange(column.name, column.type, next(ends), next(ends)) for column in ranged)
+        for _ in range(2)
+    )
+    net = Net(relation, first_op, count, befores, puts, deletes, new_ranges, live_ranges)
+    return net, distinct_keys, nulls
 
 
 def seed_faults(
@@ -113,15 +128,6 @@ def seed_faults(
     if repeated:
         return "TC3020", f"{table}: {repeated} keys occur more than once at the source; choose another key"
     return None
-
-
-def _net(connection: duckdb.DuckDBPyConnection, relation: str, first_op: str) -> Net:
-    found = _row(
-        connection,
-        f"SELECT count(*), count(*) FILTER ({first_op} <> {INSERT}), count(*) FILTER ({OP} <> {DELETE}), "
-        f"count(*) FILTER ({first_op} <> {INSERT} AND {OP} = {DELETE}) FROM {relation}",
-    )
-    return Net(relation, first_op, *found)
 
 
 def _null(key: tuple[str, ...]) -> str:

@@ -16,7 +16,7 @@ from truecut.model.order import Counts, TableOrder
 from truecut.model.position import Position
 from truecut.model.table import TableSchema
 from truecut.sinks.ducklake.pool import Lake
-from truecut.sinks.ducklake.resolve import Net
+from truecut.sinks.ducklake.resolve import KeyRange, Net
 from truecut.sinks.ducklake.schema import (
     APPEND_COLUMNS,
     TableStop,
@@ -69,43 +69,41 @@ def changes(
 
 def apply_net(lake: Lake, table: str, wanted: TableOrder, net: Net) -> Counts:
     """Keys the window found live are deleted, keys it leaves live are inserted."""
-    compare_keys(lake, table, wanted.key, net)
-    if net.live_before:
-        delete_keys(lake, table, wanted.key, net)
-    if net.puts:
-        insert_rows(lake, table, _schema(wanted).names, net.relation, where=f"{OP} <> {DELETE}")
-    return Counts(puts=net.puts, deletes=net.deletes)
-
-
-def compare_keys(lake: Lake, table: str, key: tuple[str, ...], net: Net) -> None:
-    """An inserted key is not live at the sink; a changed one is there exactly once."""
-    within, bounds = _within(net)
-    found = lake.connection.execute(
-        f"SELECT count(*) FILTER (n.{net.first_op} = {INSERT}), "
-        f"count(*) FILTER (n.{net.first_op} <> {INSERT}) "
-        f"FROM {net.relation} n JOIN {qualified(lake, table)} t ON {_same_key(key)} WHERE {within}",
-        bounds,
-    ).fetchone()
-    assert found is not None
-    clashes, live = found
+    clashes = count_live(lake, table, wanted.key, net) if net.keys > net.live_before else 0
     if clashes:
         message = (
             f"{table}: {clashes} inserted keys are already live at the sink; the key is not unique at the "
             "source, or somebody else writes to the sink's table"
         )
         raise TableStop(table, "TC3023", message)
-    if live != net.live_before:
+    deleted = delete_keys(lake, table, wanted.key, net) if net.live_before else 0
+    if deleted != net.live_before:
         message = (
-            f"{table}: of {net.live_before} changed keys the sink has {live}; somebody else writes to the "
+            f"{table}: of {net.live_before} changed keys the sink has {deleted}; somebody else writes to the "
             "sink's table; seed it again"
         )
         raise TableStop(table, "TC3024", message)
+    if net.puts:
+        insert_rows(lake, table, _schema(wanted).names, net.relation, where=f"{OP} <> {DELETE}")
+    return Counts(puts=net.puts, deletes=net.deletes)
 
 
-def delete_keys(lake: Lake, table: str, key: tuple[str, ...], net: Net) -> None:
-    """Remove the rows that the window found live."""
-    within, bounds = _within(net)
-    lake.connection.execute(
+def count_live(lake: Lake, table: str, key: tuple[str, ...], net: Net) -> int:
+    """How many of the keys that the window inserts are at the sink already."""
+    within, bounds = _within(net.new_ranges)
+    return _count(
+        lake,
+        f"SELECT count(*) FROM {net.relation} n JOIN {qualified(lake, table)} t ON {_same_key(key)} "
+        f"WHERE n.{net.first_op} = {INSERT} AND {within}",
+        bounds,
+    )
+
+
+def delete_keys(lake: Lake, table: str, key: tuple[str, ...], net: Net) -> int:
+    """Remove the rows that the window found live; how many there were."""
+    within, bounds = _within(net.live_ranges)
+    return _count(
+        lake,
         f"DELETE FROM {qualified(lake, table)} t WHERE {within} AND EXISTS (FROM {net.relation} n "
         f"WHERE n.{net.first_op} <> {INSERT} AND {_same_key(key)})",
         bounds,
@@ -115,11 +113,9 @@ def delete_keys(lake: Lake, table: str, key: tuple[str, ...], net: Net) -> None:
 def insert_rows(lake: Lake, table: str, names: tuple[str, ...], rows: str, *, where: str = "true") -> int:
     """Whole rows, by name."""
     columns = ", ".join(map(identifier, names))
-    found = lake.connection.execute(
-        f"INSERT INTO {qualified(lake, table)} ({columns}) SELECT {columns} FROM {rows} WHERE {where}"
-    ).fetchone()
-    assert found is not None
-    return int(found[0])
+    return _count(
+        lake, f"INSERT INTO {qualified(lake, table)} ({columns}) SELECT {columns} FROM {rows} WHERE {where}"
+    )
 
 
 def replace_rows(lake: Lake, table: str, schema: TableSchema, rows: str | None) -> Counts:
@@ -149,14 +145,14 @@ def _append(
         return state, Counts()
     targets = ", ".join(identifier(name) for name, _ in wanted_columns(schema, "append"))
     try:
-        found = lake.connection.execute(
+        written = _count(
+            lake,
             f"INSERT INTO {qualified(lake, table)} ({targets}) "
-            f"SELECT {_control(upto.generation)}, {', '.join(map(identifier, schema.names))} FROM {rows}"
-        ).fetchone()
+            f"SELECT {_control(upto.generation)}, {', '.join(map(identifier, schema.names))} FROM {rows}",
+        )
     except (duckdb.CatalogException, duckdb.BinderException) as error:
         raise _altered(table) from error
-    assert found is not None
-    return state, Counts(puts=int(found[0]))
+    return state, Counts(puts=written)
 
 
 def _control(generation: int) -> str:
@@ -170,10 +166,16 @@ def _altered(table: str) -> TableStop:
     return TableStop(table, "TC3016", f"{table} was altered or dropped at the sink; seed it again")
 
 
-def _within(net: Net) -> tuple[str, list[str]]:
+def _within(ranges: tuple[KeyRange, ...]) -> tuple[str, list[str]]:
     """A condition that lets DuckLake leave out files by their ranges, and its parameters."""
-    terms = [f"t.{identifier(r.column)} BETWEEN ?::{r.type} AND ?::{r.type}" for r in net.ranges]
-    return " AND ".join(terms) or "true", [bound for r in net.ranges for bound in (r.least, r.greatest)]
+    terms = [f"t.{identifier(r.column)} BETWEEN ?::{r.type} AND ?::{r.type}" for r in ranges]
+    return " AND ".join(terms) or "true", [bound for r in ranges for bound in (r.least, r.greatest)]
+
+
+def _count(lake: Lake, sql: str, parameters: list[str] | None = None) -> int:
+    found = lake.connection.execute(sql, parameters or []).fetchone()
+    assert found is not None
+    return int(found[0])
 
 
 def _same_key(key: tuple[str, ...]) -> str:
