@@ -199,6 +199,13 @@ def test_a_truncated_control_store_is_refused_and_left_alone(cut: int, world: Wo
     assert call("status", world.file).code == 0
 
 
+def test_a_control_store_that_cannot_be_opened(world: World) -> None:
+    """A folder where the file should be: exit 3, and no advice to move anything away."""
+    (world.folder / "control").mkdir()
+    world.document["spec"]["control"] = "./control"
+    _refused(world, code=3, says="TC5013")
+
+
 def test_a_file_in_the_way_of_the_state_folder(world: World) -> None:
     """The state folder cannot be made: exit 3, and no lake is touched."""
     (world.folder / "state").write_text("a file")
@@ -266,7 +273,7 @@ def test_a_run_goes_on_with_what_is_fit_and_names_the_rest(
         disk = stack.enter_context(_small_disk(world))
         lock = stack.enter_context(_locked(tmp_path / "locked.db"))
         source = stack.enter_context(_locked(tmp_path / "source.db"))
-        arguments = ("--log-level", "debug", "run", world.file, "--until-caught-up", "--timeout", "150s")
+        arguments = ("--log-level", "debug", "run", world.file, "--until-caught-up", "--timeout", "300s")
         process = stack.enter_context(started(*arguments))
         eventually(partial(_source_is_held, world), timeout_s=60, what="the source's lock is told")
         source.release()

@@ -27,7 +27,7 @@ def command(file: Path) -> None:
     try:
         if control.reports().running:
             raise TruecutError(
-                "TC3012",
+                "TC1091",
                 f"pipeline {pipeline.name} is running",
                 fix="Stop it first, then drop it.",
             )

@@ -11,7 +11,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -225,6 +225,7 @@ def is_postgres(address: str) -> bool:
 
 class _Sqlite:
     def __init__(self, path: Path) -> None:
+        self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._connection = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
         self._connection.execute("PRAGMA journal_mode = WAL")
@@ -232,13 +233,17 @@ class _Sqlite:
 
     @contextmanager
     def transaction(self, pipeline: str) -> Iterator[None]:
-        self._connection.execute("BEGIN IMMEDIATE")
         try:
-            yield
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                with suppress(sqlite3.Error):  # a full disk has ended it already
+                    self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise unusable(self._path, error) from error
 
     def run(self, sql: str, *rows: Sequence[object]) -> list[tuple[Any, ...]]:
         if sql.startswith("SELECT"):
@@ -257,7 +262,15 @@ class _Sqlite:
 
 
 def unusable(path: Path, error: Exception) -> TruecutError:
-    """The file is there but is no control store, or a damaged one."""
+    """The file is damaged or no control store at all; or it is right, but cannot be used now."""
+    if isinstance(error, (sqlite3.OperationalError, OSError)):
+        reason = getattr(error, "sqlite_errorname", None) or type(error).__name__
+        return TruecutError(
+            "TC5013",
+            f"the control store {path} cannot be opened or written now ({reason})",
+            fix="Check room and permissions of its folder, and that no other program holds the file.",
+            exit_code=ExitCode.UNFIT_ENVIRONMENT,
+        )
     return TruecutError(
         "TC5010",
         f"the control store {path} cannot be used ({type(error).__name__})",
