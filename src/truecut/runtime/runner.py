@@ -89,6 +89,7 @@ class Runner:
         self._target: Position | None = None
         self._due: dict[str, int] = {}
         self._started_ms = self._now_ms()
+        self._excess = 0
         self._pauses = Pauses()
         self._resuming: dict[str, set[str]] = {}  # table → sinks that have not taken the request up yet
 
@@ -104,6 +105,7 @@ class Runner:
                 self._heartbeat()
                 self._observe()
                 self._obey_pauses()
+                self._give_back()
                 self._launch()
                 self._report()
             self._wind_down()
@@ -131,6 +133,7 @@ class Runner:
             self._balance(held, share=-(-len(self._state.sinks) // max(1, alive)))
 
     def _balance(self, held: set[str], *, share: int) -> None:
+        self._excess = max(0, len(held) - share)
         if len(held) < share:
             wanted = [name for name, sink in self._state.sinks.items() if sink.phase == "unowned"]
             random.shuffle(wanted)  # runners that start together must not fight for the same ones
@@ -139,12 +142,16 @@ class Runner:
             )
             failpoint("after_claim")
             self._become(delivery.acquire(self._state, tokens))
-        else:
-            spare = [name for name in sorted(held) if self._state.sinks[name].phase == "idle"]
-            excess = spare[: len(held) - share]
-            if excess:
-                self._control.release(self._name, excess)
-                self._lose(set(excess))
+
+    def _give_back(self) -> None:
+        """Another runner has come: let go of what is above our share, as soon as its wave has ended."""
+        if not self._excess:
+            return
+        spare = sorted(idle(self._state))[: self._excess]
+        if spare:
+            self._control.release(self._name, spare)
+            self._lose(set(spare))
+            self._excess -= len(spare)
 
     def _lose(self, sinks: set[str]) -> None:
         if sinks:
