@@ -53,7 +53,12 @@ class World:
         return self.folder / "pipeline.yaml"
 
     def save(self) -> Path:
-        self.file.write_text(yaml.safe_dump(self.document, sort_keys=False))
+        """Write the pipeline file, if it differs, in one step: runs may be reading it."""
+        text = yaml.safe_dump(self.document, sort_keys=False)
+        if not self.file.exists() or self.file.read_text() != text:
+            draft = self.file.with_suffix(f".{threading.get_ident()}")
+            draft.write_text(text)
+            draft.rename(self.file)
         return self.file
 
     def pipeline(self) -> Pipeline:
