@@ -170,6 +170,12 @@ _SYMPTOMS = (
         "Give the catalog's own data path, or leave `data_path` out.",
     ),
     _Symptom(
+        ("data_path is not set",),
+        "TC4015",
+        "a new lake in SQLite or PostgreSQL needs to know where its files go",
+        "Give the sink a `data_path`.",
+    ),
+    _Symptom(
         ("explicitly disabled",),
         "TC4014",
         "the catalog does not exist",

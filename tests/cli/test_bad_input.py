@@ -256,7 +256,7 @@ TABLES = {
     "repeated": "TC3020",
     "nulls": "TC2007",
 }
-STUCK = {"folder": "TC4007", "newer": "TC4004", "foreign": "TC4013", "garbage": "TC4008"}
+STUCK = {"folder": "TC4007", "newer": "TC4004", "foreign": "TC4013", "garbage": "TC4008", "nowhere": "TC4015"}
 BUSY = {"locked": "TC4001", "down": "TC4005"}
 
 
@@ -338,6 +338,8 @@ def _troubled_world(folder: Path) -> World:
     by_name: dict[str, dict[str, Any]] = {str(table["name"]): table for table in tables}
     by_name["main.no_key"]["key"] = ["idd"]
     by_name["main.no_route"]["route_by"] = "tenantt"
+    nowhere = _sink("nowhere", catalog="sqlite:nowhere.db")
+    del nowhere["data_path"]
     good = _sink("good")
     del good["tables"]
     down = "postgres:host=127.0.0.1 port=1 user=u password=${SECRET} dbname=d"
@@ -345,7 +347,11 @@ def _troubled_world(folder: Path) -> World:
     document["metadata"]["name"] = "trouble"
     document["spec"]["tables"] = tables
     document["spec"]["lease"] = {"duration": "4s"}
-    document["spec"]["sinks"] = [good, *(_sink(name) for name in (*STUCK, "locked"))]
+    document["spec"]["sinks"] = [
+        good,
+        nowhere,
+        *(_sink(name) for name in (*STUCK, "locked") if name != "nowhere"),
+    ]
     document["spec"]["sinks"].append(_sink("down", catalog=down))
     world = World(folder, None, document)
     world.source(
@@ -429,7 +435,7 @@ def _assert_names_the_rest(process: Process) -> None:
     """It ends by itself, since nothing else can arrive: exit 1, every sink with its reason."""
     stdout, stderr = process.popen.communicate(timeout=60)
     assert process.popen.returncode == 1, stderr
-    assert "TC3010 6 sink(s) could not follow:" in stderr
+    assert "TC3010 7 sink(s) could not follow:" in stderr
     for sink in ("good", *STUCK, "down"):
         assert f"\n  {sink}: " in stderr
     assert "Traceback" not in stderr

@@ -95,7 +95,7 @@ def test_every_table_that_cannot_be_copied_is_named(world: World) -> None:
 def test_every_sink_that_cannot_be_written_is_named(world: World, postgres: PostgresServer) -> None:
     """A file where a folder shall be, no catalog, a newer one, a foreign table, no server; others are fit."""
     folder = world.folder
-    names = ["folder", "garbage", "newer", "foreign", "down", "elsewhere", "server"]
+    names = ["folder", "garbage", "newer", "foreign", "down", "elsewhere", "nowhere", "server"]
     world.document = tenants_document(tenants=["t0", *names], catalog="{tenant}.db")
     sinks = {sink["name"]: sink for sink in world.document["spec"]["sinks"]}
     (folder / "folder-data").write_text("a file")
@@ -105,6 +105,8 @@ def test_every_sink_that_cannot_be_written_is_named(world: World, postgres: Post
     with duckdb.connect(str(folder / "newer.db")) as catalog:
         catalog.execute("UPDATE ducklake_metadata SET value = '99.0' WHERE key = 'version'")
     sinks["elsewhere"]["data_path"] = "another-place"
+    sinks["nowhere"]["catalog"] = "sqlite:nowhere.db"
+    del sinks["nowhere"]["data_path"]
     sinks["down"]["catalog"] = f"postgres:host=127.0.0.1 port=1 user=u password={CANARY} dbname=d"
     sinks["server"]["catalog"] = f"postgres:{postgres.create_database('doctor_sink')}"
     assert _doctor(world, code=3) == [
@@ -114,6 +116,7 @@ def test_every_sink_that_cannot_be_written_is_named(world: World, postgres: Post
         ("foreign", "TC4013", "error"),
         ("down", "TC4005", "error"),
         ("elsewhere", "TC4009", "error"),
+        ("nowhere", "TC4015", "error"),
     ]
 
 

@@ -11,6 +11,8 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import duckdb
+
 from truecut.config.identity import Identities
 from truecut.config.settings import Pipeline, SinkSettings
 from truecut.errors import Fault
@@ -35,6 +37,9 @@ def _sink(sink: SinkSettings, look: SinkLook) -> Iterator[Finding]:
     if look.fault is not None:
         yield Finding(sink.name, look.fault)
         return
+    if not look.exists and sink.address.kind != "duckdb" and sink.address.data_path is None:
+        refusal = duckdb.InvalidInputException("data_path is not set")  # as DuckLake itself will say
+        yield Finding(sink.name, fault_of(refusal, what=f"sink {sink.name}"))
     denied = filter(None, map(not_writable, _folders_of(sink.address)))
     trouble = next(denied, None) or _read_only(sink.address)
     if trouble is not None:
@@ -66,7 +71,7 @@ def _data_path(address: LakeAddress) -> Path | None:
     data, target = address.data_path, address.target.reveal()
     if data is None:
         # DuckLake's own default; a catalog that knows another place keeps it.
-        return None if address.kind == "postgres" or "://" in target else Path(f"{target}.files")
+        return Path(f"{target}.files") if address.kind == "duckdb" and "://" not in target else None
     return None if "://" in data else Path(data)
 
 
