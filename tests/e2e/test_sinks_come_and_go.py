@@ -170,3 +170,36 @@ def test_another_source_at_the_same_address_is_a_new_generation(make_world: Make
     assert world.sink_rows("t0", "SELECT max(position) FROM lake._truecut.cursor")[0][0].startswith(
         "00000002-"
     )
+
+
+def test_a_table_that_left_the_pipeline_goes_on_where_it_stood_when_it_is_back(make_world: MakeWorld) -> None:
+    """Meanwhile its copy is not touched; afterwards nothing of the time between is missing."""
+    document = tenants_document(tenants=["t0"])
+    document["spec"]["tables"].append({"name": "main.other", "key": ["id"], "broadcast": True})
+    world = make_world(document)
+    world.source(CREATE, "CREATE TABLE lake.main.other (id INTEGER, v INTEGER)", fill(10, 1))
+    world.source("INSERT INTO lake.main.other VALUES (1, 1)")
+    assert world.catch_up().reached
+    other = document["spec"]["tables"].pop()
+    world.source("UPDATE lake.main.events SET v = 1", "INSERT INTO lake.main.other VALUES (2, 2)")
+    assert world.catch_up().reached
+    assert world.sink_rows("t0", "FROM lake.main.other") == [(1, 1)]
+    document["spec"]["tables"].append(other)
+    world.source("UPDATE lake.main.events SET v = 2", "UPDATE lake.main.other SET v = 3 WHERE id = 1")
+    assert world.catch_up().reached
+    world.assert_mirrors()
+    world.assert_mirrors_whole("main.other")
+
+
+def test_changed_settings_replace_a_copy_only_when_accepted(make_world: MakeWorld) -> None:
+    """Another route for a tenant that already holds rows: refused, until the user says --accept."""
+    world = make_world(tenants_document(tenants=["t0", "t1"]))
+    world.source(CREATE, fill(40, 4))
+    assert world.catch_up().reached
+    kept = world.sink_rows("t1")
+    world.document["spec"]["sinks"][1]["route"] = "t2"
+    outcome = world.catch_up()
+    assert "was changed" in outcome.stragglers["t1"]
+    assert world.sink_rows("t1") == kept
+    assert world.catch_up(accept=True).reached
+    world.assert_mirrors()

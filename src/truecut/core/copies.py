@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from truecut.core.state import Copy, CopySettings, Delivery, SinkState
-from truecut.model.cursor import Cursor, Hold
+from truecut.model.cursor import NOT_CARRIED_CODE, Cursor, Hold
 from truecut.model.position import Position
 
 GAP_CODE = "TC3001"
@@ -29,8 +29,9 @@ def copy_at(cursor: Cursor, table: str, wanted: CopySettings) -> Copy:
         return Copy("unseeded") if wanted.accept else held(Hold(place, CHANGED_CODE, message))
     if known.hold is None:
         return Copy("streaming", place)
-    # The settings were changed and changed back: it goes on from where it stood.
-    return Copy("streaming", known.hold.at) if known.hold.code == CHANGED_CODE else held(known.hold)
+    # Settings that were changed back, a table that is back in the pipeline: it goes on where it stood.
+    passed = known.hold.code in (CHANGED_CODE, NOT_CARRIED_CODE)
+    return Copy("streaming", known.hold.at) if passed else held(known.hold)
 
 
 def gap(sink: SinkState, oldest: Position, *, everything: bool = False) -> SinkState:

@@ -14,6 +14,8 @@ from typing import Any
 from truecut.model.position import Position
 from truecut.model.table import Column, Mode
 
+NOT_CARRIED_CODE = "TC3007"  # the table was taken out of the pipeline; back in it, it goes on
+
 
 @dataclass(frozen=True, slots=True)
 class Hold:

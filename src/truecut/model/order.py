@@ -36,6 +36,7 @@ class Order:
 
     `expected` is the durable cursor the runner knows (None: never seeded). A sink that stands at
     `upto` already answers ALREADY; one that stands anywhere else, or has seen a newer token, refuses.
+    Copies of tables that are not `carried` any more are held where they stand (None: all are carried).
     """
 
     sink: str
@@ -45,6 +46,7 @@ class Order:
     upto: Position
     source_identity: str
     tables: Mapping[str, TableOrder]
+    carried: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

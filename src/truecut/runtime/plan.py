@@ -106,6 +106,7 @@ class Planner:
             upto=window.upto,
             source_identity=self.source_identity,
             tables={**tables, **held},
+            carried=frozenset(sink.modes),
         )
 
     def _faults(self, wave: Wave, window: Window, carried: list[str], known: SinkOrder) -> Mapping[str, Hold]:

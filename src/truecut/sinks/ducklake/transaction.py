@@ -12,7 +12,7 @@ from typing import Literal
 import duckdb
 
 from truecut.errors import Fault, Retry
-from truecut.model.cursor import CopyState, Cursor, Hold
+from truecut.model.cursor import NOT_CARRIED_CODE, CopyState, Cursor, Hold
 from truecut.model.order import Counts, Order, Receipt, TableOrder
 from truecut.model.position import Position
 from truecut.runtime.failpoint import failpoint
@@ -58,7 +58,7 @@ class Transaction:
         order = self.order
         lake.begin()
         row = self._checked_cursor(lake)
-        copies = dict(row.cursor.copies)
+        copies = {name: self._carried(name, copy, row.cursor) for name, copy in row.cursor.copies.items()}
         counts: dict[str, Counts] = {}
         for table, wanted in order.tables.items():
             copy, counts[table] = self._table(lake, table, wanted, row.cursor)
@@ -77,6 +77,13 @@ class Transaction:
         remember(lake, row)
         failpoint("after_sink_commit")
         return Receipt(order.sink, order.epoch, "applied", cursor, counts, sink_version=str(lake.snapshot))
+
+    def _carried(self, table: str, copy: CopyState, cursor: Cursor) -> CopyState:
+        """A table that was taken out of the pipeline does not move on with the others."""
+        carried = self.order.carried
+        if carried is None or table in carried or copy.hold is not None or cursor.position is None:
+            return copy
+        return replace(copy, hold=Hold(cursor.position, NOT_CARRIED_CODE, f"{table} left the pipeline"))
 
     def _checked_cursor(self, lake: Lake) -> CursorRow:
         """The fence: only the owner goes on, and only from where it believes the sink to be."""
