@@ -34,12 +34,18 @@ def copy_at(cursor: Cursor, table: str, wanted: CopySettings) -> Copy:
     return Copy("streaming", known.hold.at) if passed else held(known.hold)
 
 
-def gap(sink: SinkState, oldest: Position, *, everything: bool = False) -> SinkState:
-    """D5: a streaming copy whose place is gone is seeded anew (mirror) or held (append, on_gap: stop)."""
+def gap(
+    sink: SinkState, oldest: Position, *, everything: bool = False, tables: frozenset[str] | None = None
+) -> SinkState:
+    """D5: a streaming copy whose place is gone is seeded anew (mirror) or held (append, on_gap: stop).
+
+    Of `tables`, or of all.
+    """
     lost = {
         table: _across_gap(copy, sink.settings[table], oldest)
         for table, copy in sink.copies.items()
         if copy.status == "streaming" and (everything or fell_behind(copy, oldest))
+        if tables is None or table in tables
     }
     return replace(sink, copies={**sink.copies, **lost}) if lost else sink
 

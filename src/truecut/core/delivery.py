@@ -65,6 +65,7 @@ __all__ = [
     "acquire",
     "due_to_persist",
     "lose",
+    "lost_history",
     "observe",
     "pause",
     "pause_table",
@@ -284,6 +285,23 @@ def wave_done(
             changed[name] = answers.refused(sink, answer, answers.delayed(sink, answer.fault, now_ms, jitter))
             effects += answers.raise_token(answer)
     return state.with_sinks(changed), effects
+
+
+def lost_history(state: Delivery, sinks: Iterable[str], tables: Iterable[str]) -> Delivery:
+    """LostHistory: these tables' place turned out to be unreadable, inside [oldest, head] though it is.
+
+    As after an expiry: a mirror is seeded anew, other copies are held.
+    """
+    require(state.head is not None, "history is lost only after it was observed")
+    assert state.head is not None
+    lost = frozenset(tables)
+    return state.with_sinks(
+        {
+            name: gap(state.sinks[name], state.head, everything=True, tables=lost)
+            for name in sinks
+            if state.sinks[name].phase == "idle"
+        }
+    )
 
 
 def wave_failed(

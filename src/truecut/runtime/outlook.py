@@ -10,15 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from truecut.config.settings import Pipeline, copy_fingerprint
+from truecut.config.settings import Pipeline
 from truecut.core import delivery
 from truecut.core.copies import copy_at
-from truecut.core.delivery import Copy, CopySettings, Delivery, SinkState
+from truecut.core.delivery import Copy, Delivery
 from truecut.model.cursor import Cursor
 from truecut.model.order import Receipt
 from truecut.runtime.look import SinkLook, look_at_sinks, patiently, without_trace
 from truecut.runtime.pauses import Pauses, read_pauses
 from truecut.runtime.peek import Known, peek
+from truecut.runtime.plan import wanted
 from truecut.sources.contract import Observation
 from truecut.sources.ducklake import DuckLakeSource
 
@@ -83,7 +84,7 @@ def _latest(looks: Mapping[str, SinkLook], identity: str) -> int:
 
 
 def _state(pipeline: Pipeline, seen: Observation, looks: Mapping[str, SinkLook], pauses: Pauses) -> Delivery:
-    state = Delivery(_wanted(pipeline))
+    state = Delivery(wanted(pipeline))
     state = delivery.observe(state, identity=seen.identity, oldest=seen.oldest, head=seen.head)
     state = delivery.acquire(state, dict.fromkeys(state.sinks, 1))
     state, _ = delivery.start_recovery(state, now_ms=0)
@@ -95,19 +96,6 @@ def _state(pipeline: Pipeline, seen: Observation, looks: Mapping[str, SinkLook],
         state = delivery.resume_table(state, table, sinks=state.sinks)
     paused = frozenset(state.sinks) if pauses.everything else pauses.sinks
     return delivery.pause(state, sinks=paused)
-
-
-def _wanted(pipeline: Pipeline) -> dict[str, SinkState]:
-    tables = {str(table.name): table for table in pipeline.tables}
-    return {
-        sink.name: SinkState(
-            {
-                name: CopySettings(mode, tables[name].on_gap, copy_fingerprint(tables[name], sink))
-                for name, mode in sink.modes.items()
-            }
-        )
-        for sink in pipeline.sinks
-    }
 
 
 def _receipt(name: str, epoch: int, look: SinkLook) -> Receipt:

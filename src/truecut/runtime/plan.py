@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from truecut.config.settings import Pipeline, SinkSettings, TableSettings, copy_fingerprint
-from truecut.core.delivery import SinkOrder, Wave
+from truecut.core.delivery import CopySettings, SinkOrder, SinkState, Wave
 from truecut.model.cursor import Hold
 from truecut.model.order import Order, TableOrder
 from truecut.model.position import Position
@@ -14,6 +14,20 @@ from truecut.model.table import Mode, TableName, TableSchema
 from truecut.sources.contract import Source, TableRead, Window, WindowLimits
 from truecut.spark.route import TableRoute
 from truecut.spark.wave import WaveJob
+
+
+def wanted(pipeline: Pipeline, *, accept: bool = False) -> dict[str, SinkState]:
+    """Where the delivery machine starts: every sink with the tables that the pipeline wants there."""
+    tables = {str(table.name): table for table in pipeline.tables}
+    return {
+        sink.name: SinkState(
+            {
+                name: CopySettings(mode, tables[name].on_gap, copy_fingerprint(tables[name], sink), accept)
+                for name, mode in sink.modes.items()
+            }
+        )
+        for sink in pipeline.sinks
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,16 +13,14 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from truecut.config.settings import Pipeline, copy_fingerprint
+from truecut.config.settings import Pipeline
 from truecut.core import delivery
 from truecut.core.delivery import (
-    CopySettings,
     Delivery,
     Effect,
     RaiseToken,
     Recover,
     RunWave,
-    SinkState,
     Wave,
 )
 from truecut.errors import Fault, Retry, TruecutError
@@ -32,7 +30,7 @@ from truecut.runtime.control import ControlStore
 from truecut.runtime.ending import Outcome, Until, idle, judge
 from truecut.runtime.failpoint import failpoint
 from truecut.runtime.pauses import Pauses, read_pauses, resumed
-from truecut.runtime.plan import Planner
+from truecut.runtime.plan import Planner, wanted
 from truecut.runtime.trace import Trace
 from truecut.runtime.view import View
 from truecut.sources.contract import Observation, Source, Window
@@ -78,7 +76,7 @@ class Runner:
         self._trace = trace
         self._until = until
         self._on_view = on_view
-        self._state = Delivery(_initial(pipeline, accept=accept))
+        self._state = Delivery(wanted(pipeline, accept=accept))
         self._view = View(pipeline)
         self._done: queue.Queue[Callable[[], None]] = queue.Queue()
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="truecut")
@@ -311,6 +309,8 @@ class Runner:
         room = slots(self._spark)
         allowed = max(1, room // 4) if wave.late else room
         window = planner.window(self._source, wave, parallelism=allowed)
+        if window.lost:
+            return window, WaveResult([_untouched(wave, sink) for sink in wave.sinks])
         deadline_ms = SEED_DEADLINE_MS if wave.kind == "seed" else self._pipeline.batch.deadline_ms
         job = planner.job(wave, window, slots=allowed, deadline_ms=deadline_ms)
         return window, run_wave(self._spark, job)
@@ -320,7 +320,7 @@ class Runner:
         failpoint("after_wave")
         self._view.wave_done(wave, window.upto, result.receipts, result.unrouted)
         aborted = next((r.fault for r in result.receipts if r.outcome == "aborted"), None)
-        if aborted is not None:
+        if aborted is not None and not window.lost:
             self._view.source_failed(aborted)
             self._due["wave"] = self._now_ms() + SOURCE_PAUSE_MS
         elif window.upto < wave.upto_max:
@@ -334,6 +334,8 @@ class Runner:
                 **self._time_and_chance(),
             )
         )
+        if window.lost:
+            self._become(delivery.lost_history(self._state, wave.sinks, window.lost))
 
     def _wave_failed(self, wave: Wave, fault: Fault) -> None:
         del self._running[wave.id]
@@ -425,17 +427,11 @@ class Runner:
         return time.monotonic_ns() // 1_000_000
 
 
-def _initial(pipeline: Pipeline, *, accept: bool) -> dict[str, SinkState]:
-    tables = {str(table.name): table for table in pipeline.tables}
-    return {
-        sink.name: SinkState(
-            {
-                name: CopySettings(mode, tables[name].on_gap, copy_fingerprint(tables[name], sink), accept)
-                for name, mode in sink.modes.items()
-            }
-        )
-        for sink in pipeline.sinks
-    }
+def _untouched(wave: Wave, sink: str) -> Receipt:
+    return Receipt(sink, wave.sinks[sink].epoch, "aborted", fault=_LOST)
+
+
+_LOST = Fault("TC3008", "a table's history cannot be read", "None needed: a mirror is seeded anew.")
 
 
 def _spark_fault(error: Exception) -> Fault:

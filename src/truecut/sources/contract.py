@@ -15,6 +15,8 @@ from truecut.errors import Fault
 from truecut.model.position import Position
 from truecut.model.table import Mode, TableName, TableSchema
 
+GAP_CODES = frozenset({"TC2010", "TC2011"})  # the place was expired or damaged by maintenance
+
 
 @dataclass(frozen=True, slots=True)
 class Observation:
@@ -57,7 +59,11 @@ class ReadTask(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A planned range `(after, upto]`: never splits a transaction. Tables in `faults` must be held."""
+    """A planned range `(after, upto]`: never splits a transaction.
+
+    Tables in `faults` must be held. Tables in `lost` cannot be read from where they stand, although the
+    source still lists that place: a gap.
+    """
 
     upto: Position
     upto_committed_at_ms: int
@@ -65,6 +71,11 @@ class Window:
     schemas: Mapping[TableName, TableSchema]
     rows_estimate: int
     faults: Mapping[TableName, Fault] = field(default_factory=dict)
+
+    @property
+    def lost(self) -> frozenset[str]:
+        """The tables whose fault is a gap."""
+        return frozenset(str(name) for name, fault in self.faults.items() if fault.code in GAP_CODES)
 
 
 class Source(Protocol):
