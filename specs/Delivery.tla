@@ -265,7 +265,7 @@ WaveFail(r, s) ==
   /\ Set(r, s, IF "missing_reset" \in Bugs
                THEN [k EXCEPT !.phase = "idle", !.position = k.wave.upto, !.wave = NoWave, !.epoch = @ + 1]
                ELSE IF "no_recovery" \in Bugs
-               THEN [k EXCEPT !.phase = "idle", !.position = k.cursor, !.wave = NoWave, !.epoch = @ + 1]
+               THEN [k EXCEPT !.phase = "idle", !.position = k.cursor, !.wave = NoWave]
                ELSE Reset(k, "acquired", k.token))
   /\ UNCHANGED <<source, sink, lease, net>>
 

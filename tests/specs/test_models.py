@@ -35,9 +35,9 @@ BUGS = {
     "no_recovery": ("live", tlc.LIVENESS),
 }
 APPEND_BUGS = {
-    "inclusive_read": "AppendNoDuplicate",
+    "inclusive_read": "AppendExactlyOnce",
     "expected_unchecked": "AppendNoDuplicate",
-    "cursor_apart_from_data": "AppendExactlyOnce",
+    "cursor_apart_from_data": "AppendNoDuplicate",
     "advance_unread": "BufferPositionBound",
 }
 
