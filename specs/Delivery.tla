@@ -102,7 +102,8 @@ TakesOver(o) ==
 
 Passes(o) == o.token = sink[o.sink].token \/ "no_fence" \in Bugs
 Expected(o) == sink[o.sink].cursor = o.expected \/ "expected_unchecked" \in Bugs
-Already(o) == sink[o.sink].cursor = o.upto /\ "expected_unchecked" \notin Bugs
+(* A seed may end where the sink stands: then it replaces what is there. *)
+Already(o) == sink[o.sink].cursor = o.upto /\ o.expected # o.upto /\ "expected_unchecked" \notin Bugs
 
 DataAfter(o) ==
   CASE o.kind = "changes" -> Written(hist, o.sink, sink[o.sink].data, o.after, o.upto)
@@ -146,6 +147,12 @@ Look(r) ==
   /\ run' = [run EXCEPT ![r] = [oldest |-> oldest, head |-> head,
                                 sinks |-> [s \in Sinks |-> Gap(St(r, s), oldest)]]]
   /\ UNCHANGED <<source, sink, lease, net, faults>>
+
+(* A place turns out to be unreadable although it is within what was observed. *)
+LostHistory(r, s) ==
+  /\ St(r, s).phase = "idle" /\ St(r, s).copy = "streaming" /\ Fault
+  /\ Set(r, s, [St(r, s) EXCEPT !.copy = IF Mode = "append" THEN "held" ELSE "unseeded"])
+  /\ UNCHANGED <<source, sink, lease, net>>
 
 (* Looking while it owns nothing could change nothing but what is looked at again later. *)
 Observe(r) ==
@@ -197,7 +204,7 @@ Hopeless(o) == IF o.kind = "takeover" THEN o.token < sink[o.sink].token
                ELSE ~Passes(o) \/ ~(Expected(o) \/ Already(o))
 Asked(r, s, o) == LET k == St(r, s) IN
   /\ o.run = r /\ o.sink = s /\ o.epoch = k.epoch
-  /\ IF k.phase = "recovering" THEN o.kind = "takeover" ELSE o.kind # "takeover" /\ o.upto = k.wave.upto
+  /\ IF k.phase = "recovering" THEN o.kind = "takeover" ELSE o.kind = k.wave.kind /\ o.upto = k.wave.upto
 Doomed(r, s) == /\ \E o \in net : Asked(r, s, o)
                 /\ \A o \in net : Asked(r, s, o) => ~o.answered /\ Hopeless(o)
 
@@ -235,7 +242,7 @@ Begins(r, s, upto) ==
 StartWave(r, s) == \E upto \in 1..Len(hist) : Begins(r, s, upto)
 
 StartSeed(r, s) ==
-  /\ St(r, s).phase = "idle" /\ St(r, s).copy = "unseeded" /\ run[r].head > St(r, s).cursor
+  /\ St(r, s).phase = "idle" /\ St(r, s).copy = "unseeded" /\ run[r].head >= St(r, s).cursor
   /\ Begin(r, s, "replace", run[r].head)
   /\ net' = IF run[r].head < oldest THEN net
             ELSE net \cup {Order(r, s, "replace", run[r].head, run[r].head)}
@@ -251,8 +258,9 @@ WaveCommit(r, s) ==
   /\ St(r, s).phase = "applying"
   /\ \E o \in net :
        /\ o.kind # "takeover" /\ o.answered /\ Mine(r, s, o)
-       \* Within an epoch `upto` names the wave.
-       /\ o.upto = St(r, s).wave.upto \/ "no_epoch_check" \in Bugs
+       \* Within an epoch kind and `upto` name the wave.
+       /\ \/ o.upto = St(r, s).wave.upto /\ o.kind = St(r, s).wave.kind
+          \/ "no_epoch_check" \in Bugs
        /\ Set(r, s, AtCursor(r, St(r, s), o.upto))
   /\ UNCHANGED <<source, sink, lease, net, faults>>
 
@@ -297,6 +305,7 @@ Next ==
             \/ Acquire(r, s) \/ Lose(r, s) \/ StartRecovery(r, s) \/ Recovered(r, s) \/ RecoveryFail(r, s)
             \/ StartWave(r, s) \/ StartSeed(r, s) \/ PersistIdle(r, s)
             \/ WaveCommit(r, s) \/ WaveFail(r, s) \/ WaveAbort(r, s) \/ Advance(r, s)
+            \/ LostHistory(r, s)
 
 Spec == Init /\ [][Next]_vars
 

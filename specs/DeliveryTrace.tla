@@ -88,6 +88,11 @@ SaysAdvance(r, l) ==
         /\ Set(r, TheSink, [k EXCEPT !.copy = IF l.copy = "streaming" THEN @ ELSE l.copy])
   /\ Quiet
 
+(* Paused, resumed or lost: always allowed, but nothing streams from a place that is gone. *)
+SaysCopies(r, l) ==
+  /\ K(r).phase = "idle" /\ (l.copy = "streaming" => K(r).position >= run[r].oldest)
+  /\ Set(r, TheSink, [K(r) EXCEPT !.copy = l.copy]) /\ Quiet
+
 Says(r, l) ==
   CASE l.action = "Observe" -> SaysObserve(r, l)
     [] l.action = "Acquire" -> SaysAcquire(r, l)
@@ -102,6 +107,7 @@ Says(r, l) ==
     [] l.action = "WaveFail" -> SaysFail(r, "applying")
     [] l.action = "WaveAbort" -> SaysWaveAbort(r)
     [] l.action = "Advance" -> SaysAdvance(r, l)
+    [] l.action \in {"LostHistory", "PauseTable", "ResumeTable"} -> SaysCopies(r, l)
 
 (* Lines that tell an answer wait for it; all others depend on their own runner alone. So a line that need
    not wait is said at once, in the order of the runners, and the sink moves only while all of them wait:

@@ -69,6 +69,7 @@ ACTIONS = {
     "WaveFail": (f"{ANSWERS}::failed", CONFORMANCE),
     "WaveAbort": (f"{MACHINE}::wave_done", CONFORMANCE),
     "Advance": (f"{ANSWERS}::advance", CONFORMANCE),
+    "LostHistory": (f"{MACHINE}::lost_history", CONFORMANCE),
 }
 
 # law → (where the code enforces it, test)

@@ -139,4 +139,5 @@ STEPS: dict[str, Callable[[Delivery], Delivery]] = {
     "WaveFail": lambda state: _with_outcome(state, "late"),
     "WaveAbort": lambda state: _with_outcome(state, "aborted"),
     "Advance": _receipt_less,
+    "LostHistory": lambda state: delivery.lost_history(state, [SINK], [TABLE]),
 }

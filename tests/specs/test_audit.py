@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.specs import tlc
+from specs import tlc
 
 
 def test_every_action_and_law_has_its_function_and_its_test() -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.specs import mirror, tlc
+from specs import tlc
+from tests.specs import mirror
 from tests.specs.tlavalue import Graph, Record, read_graph
 from truecut.core import delivery
 from truecut.core.delivery import Delivery, SinkOrder, Wave

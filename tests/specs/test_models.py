@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.specs import tlc
-
-APPEND = tlc.SPECS / "DeliveryAppend.tla"
-MIRROR = tlc.SPECS / "Models.tla"
-
-# The models that `make specs` runs: too large for every test run.
-LARGE = {"large", "histories"}
+from specs import tlc
 
 # A bug, the model that shows it, and what it breaks first.
 BUGS = {
@@ -42,20 +34,10 @@ APPEND_BUGS = {
 }
 
 
-def small_models() -> list[str]:
-    """Every model in the folder but the large ones."""
-    return sorted(path.stem for path in tlc.MODELS.glob("*.cfg") if path.stem not in LARGE)
-
-
-def module_of(model: str) -> Path:
-    """Append models have a module of their own."""
-    return APPEND if model.startswith("append") else MIRROR
-
-
-@pytest.mark.parametrize("model", small_models())
+@pytest.mark.parametrize("model", tlc.small_models())
 def test_everything_holds_in_every_state(model: str) -> None:
     """The protocol keeps its invariants and properties in each state of the model."""
-    verdict = tlc.check(tlc.config(model), module=module_of(model))
+    verdict = tlc.check(tlc.config(model), module=tlc.module_of(model))
     assert verdict.violated is None, verdict.output[-3000:]
     assert verdict.distinct > 1_000
 
@@ -70,7 +52,7 @@ def test_no_bug_survives(bug: str) -> None:
 @pytest.mark.parametrize("bug", APPEND_BUGS)
 def test_no_bug_survives_in_append_mode(bug: str) -> None:
     """What a mirror's idempotence might hide shows in an append table."""
-    verdict = tlc.check(tlc.config("append", bugs=bug), module=APPEND, workers=1)
+    verdict = tlc.check(tlc.config("append", bugs=bug), module=tlc.module_of("append"), workers=1)
     assert verdict.violated == APPEND_BUGS[bug]
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.specs import tlc
+from specs import tlc
 
 Line = Mapping[str, Any]
 _POSITIONS = ("oldest", "head", "cursor", "expected", "after", "upto", "ends")

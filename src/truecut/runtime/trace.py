@@ -17,6 +17,9 @@ trace tells what the machine has done and not what somebody meant to say. Each l
   WaveFail       sink, epoch, wave
   WaveAbort      sink, epoch, wave, copy
   Advance        sink, epoch, wave, upto, copy
+  LostHistory    sink, epoch, copy
+  PauseTable     sink, epoch, copy
+  ResumeTable    sink, epoch, copy
 
 `epoch` is the one after the action. `copy` is how the sink's tables are: streaming, unseeded, held, or
 mixed when they differ.
@@ -83,6 +86,16 @@ def actions(before: Delivery, after: Delivery) -> Iterator[tuple[str, dict[str, 
         if old is not sink and (old.phase, old.epoch) != (sink.phase, sink.epoch):
             action, fields = _action(before, after, old, sink)
             yield action, {"sink": name, "epoch": sink.epoch, **fields}
+        elif old.copies is not sink.copies and _copy(old) != _copy(sink) and before.oldest == after.oldest:
+            yield _copies_changed(old, sink), {"sink": name, "epoch": sink.epoch, "copy": _copy(sink)}
+
+
+def _copies_changed(old: SinkState, sink: SinkState) -> str:
+    """Between two answers: somebody paused or resumed a table, or its history was lost."""
+    if any(copy.status == "held" and sink.copies[t].status != "held" for t, copy in old.copies.items()):
+        return "ResumeTable"
+    lost = any(copy.status == "unseeded" for copy in sink.copies.values())
+    return "LostHistory" if lost else "PauseTable"
 
 
 def _action(
