@@ -148,8 +148,11 @@ Look(r) ==
                                 sinks |-> [s \in Sinks |-> Gap(St(r, s), oldest)]]]
   /\ UNCHANGED <<source, sink, lease, net, faults>>
 
-(* A place turns out to be unreadable although it is within what was observed. *)
+(* A place turns out to be unreadable although it is within what was observed. At one place once in an
+   epoch: the seeds that follow would bear the same name here (the code numbers them). *)
 LostHistory(r, s) ==
+  /\ ~\E o \in net : /\ o.run = r /\ o.sink = s /\ o.kind = "replace" /\ o.epoch = St(r, s).epoch
+                     /\ o.expected = St(r, s).cursor /\ o.upto = St(r, s).cursor
   /\ St(r, s).phase = "idle" /\ St(r, s).copy = "streaming" /\ Fault
   /\ Set(r, s, [St(r, s) EXCEPT !.copy = IF Mode = "append" THEN "held" ELSE "unseeded"])
   /\ UNCHANGED <<source, sink, lease, net>>
@@ -202,9 +205,12 @@ Recovered(r, s) ==
 (* Whether the runner's own message can still be answered well. *)
 Hopeless(o) == IF o.kind = "takeover" THEN o.token < sink[o.sink].token
                ELSE ~Passes(o) \/ ~(Expected(o) \/ Already(o))
+(* Within an epoch these name the wave; the code numbers its waves. *)
+OfWave(k, o) == o.kind = k.wave.kind /\ o.upto = k.wave.upto /\ o.expected = k.cursor
 Asked(r, s, o) == LET k == St(r, s) IN
   /\ o.run = r /\ o.sink = s /\ o.epoch = k.epoch
-  /\ IF k.phase = "recovering" THEN o.kind = "takeover" ELSE o.kind = k.wave.kind /\ o.upto = k.wave.upto
+  /\ IF k.phase = "recovering" THEN o.kind = "takeover"
+     ELSE IF o.kind = "takeover" THEN FALSE ELSE OfWave(k, o)
 Doomed(r, s) == /\ \E o \in net : Asked(r, s, o)
                 /\ \A o \in net : Asked(r, s, o) => ~o.answered /\ Hopeless(o)
 
@@ -258,9 +264,7 @@ WaveCommit(r, s) ==
   /\ St(r, s).phase = "applying"
   /\ \E o \in net :
        /\ o.kind # "takeover" /\ o.answered /\ Mine(r, s, o)
-       \* Within an epoch kind and `upto` name the wave.
-       /\ \/ o.upto = St(r, s).wave.upto /\ o.kind = St(r, s).wave.kind
-          \/ "no_epoch_check" \in Bugs
+       /\ OfWave(St(r, s), o) \/ "no_epoch_check" \in Bugs
        /\ Set(r, s, AtCursor(r, St(r, s), o.upto))
   /\ UNCHANGED <<source, sink, lease, net, faults>>
 

@@ -16,7 +16,8 @@ AppendExactlyOnce ==
 AppendNoDuplicate ==
   \A s \in Sinks : \A i, j \in DOMAIN sink[s].data : i # j => sink[s].data[i] # sink[s].data[j]
 
-(* Without expiry nothing is ever held. *)
+(* Every append table becomes current, or is held behind a gap until somebody decides. *)
 AppendBecomesCurrent ==
-  <>[](\A s \in Sinks : \E r \in Runners : St(r, s).phase = "idle" /\ St(r, s).position = Len(hist))
+  <>[](\A s \in Sinks : \E r \in Runners :
+         St(r, s).phase = "idle" /\ (St(r, s).position = Len(hist) \/ St(r, s).copy = "held"))
 =============================================================================
