@@ -40,7 +40,7 @@ def load(world: World, *, seed: int) -> Iterator[None]:
     def write() -> None:
         rng = random.Random(seed)
         fresh = 10_000 * (seed + 1)
-        while not done.wait(0.05):
+        while not done.wait(0.2):
             low = rng.randint(0, 400)
             fresh += 10
             world.source(

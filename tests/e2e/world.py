@@ -107,7 +107,7 @@ class World:
 
     @contextmanager
     def _attached(self, address: LakeAddress, *, create: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
-        connection = connect()
+        connection = _connection()
         patience = time.monotonic() + 20
         while True:
             try:
@@ -120,7 +120,7 @@ class World:
         try:
             yield connection
         finally:
-            connection.close()
+            connection.execute("DETACH lake")
 
     # --- running --------------------------------------------------------------------------------------
 
@@ -159,12 +159,23 @@ class World:
             assert not thread.is_alive(), "a stop must end the run"
 
 
+_of_thread = threading.local()
+
+
+def _connection() -> duckdb.DuckDBPyConnection:
+    """One plain DuckDB for each thread: starting it costs more than most questions."""
+    if not hasattr(_of_thread, "connection"):
+        _of_thread.connection = connect()
+    connection: duckdb.DuckDBPyConnection = _of_thread.connection
+    return connection
+
+
 def eventually(condition: Callable[[], bool], *, timeout_s: float = 60, what: str) -> None:
     """Wait until it holds; fail with `what` when it never does."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
-        time.sleep(0.1)
+        time.sleep(0.25)
 
 
 def tenants_document(
