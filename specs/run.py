@@ -22,7 +22,8 @@ def main(arguments: list[str]) -> int:
 def run(model: str) -> bool:
     """Whether the model was violated; says so with states, depth and time."""
     started, used = time.monotonic(), _cpu_s()
-    verdict = tlc.check(tlc.config(model), module=tlc.module_of(model), timeout_s=48 * 3600)
+    memory = "8g" if model in tlc.LARGE else "2g"
+    verdict = tlc.check(tlc.config(model), module=tlc.module_of(model), memory=memory, timeout_s=48 * 3600)
     seconds, cpu = round(time.monotonic() - started), round(_cpu_s() - used)
     print(
         f"{model}: {verdict.violated or 'holds'}; {verdict.distinct:,} distinct states, "

@@ -75,6 +75,7 @@ def check(
     module: Path = SPECS / "Models.tla",
     workers: int = 2,
     options: tuple[str, ...] = (),
+    memory: str = "2g",
     timeout_s: int = 900,
 ) -> Verdict:
     """Run TLC to its end."""
@@ -84,7 +85,8 @@ def check(
         command = [
             "java",
             "-XX:+UseParallelGC",
-            "-Xmx4g",
+            f"-Xmx{memory}",
+            "-Xss128m",  # thousands of histories are put in order by recursion
             "-cp",
             str(jar()),
             "tlc2.TLC",
