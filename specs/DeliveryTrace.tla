@@ -3,12 +3,13 @@
 (* Whether Delivery allows what a real run did.                            *)
 (*                                                                         *)
 (* A case is one sink's life: for each runner (process) the lines of its   *)
-(* trace that concern the sink, in order. TLC may interleave the runners   *)
-(* as it likes, and lets the environment (takeovers and commits at the     *)
-(* sink, of any order ever sent) happen in between: a case is accepted     *)
-(* when some behaviour of the spec says all of its lines. Rows are not in  *)
-(* a trace, so the history is blank and any window may carry something or  *)
-(* nothing. Leases are not either: the sink's own fence decides.           *)
+(* trace that concern the sink, in order. `n` is a line's place among all   *)
+(* of the case, by the clock of the machine they ran on; 0: not known, and  *)
+(* TLC interleaves the runners as it likes. The environment (takeovers and  *)
+(* commits at the sink, of any order ever sent) happens in between: a case  *)
+(* is accepted when some behaviour of the spec says all of its lines. Rows  *)
+(* are not in a trace, so the history is blank and any window may carry     *)
+(* something or nothing. Leases are not either: the sink's fence decides.   *)
 (***************************************************************************)
 EXTENDS Delivery, TLC
 
@@ -122,15 +123,21 @@ Waits(r) ==
   ELSE IF Next1(r).action \notin {"Recovered", "WaveCommit"} THEN FALSE
   ELSE ~\E o \in net : IF o.answered THEN Answered(r, Next1(r), o) ELSE FALSE
 
+RECURSIVE Total(_)
+Total(S) == IF S = {} THEN 0 ELSE LET r == CHOOSE r \in S : TRUE IN at[r] + Total(S \ {r})
+
+HasTurn(r) ==
+  IF at[r] = Len(Lines(r)) THEN FALSE ELSE Next1(r).n \in {0, Total(Runners) + 1}
+
 TraceStep ==
   \E r \in Runners :
-    /\ ~Waits(r) /\ \A q \in Runners : q < r => Waits(q)
+    /\ HasTurn(r) /\ ~Waits(r) /\ \A q \in Runners : (q < r /\ HasTurn(q)) => Waits(q)
     /\ Says(r, Next1(r)) /\ (Next1(r).action # "Observe" => run'[r].sinks[TheSink].epoch = Next1(r).epoch)
     /\ at' = [at EXCEPT ![r] = @ + 1] /\ UNCHANGED case
 
 (* Of the sink's steps only those that change it, or that somebody waits for. *)
 Hidden ==
-  /\ \A r \in Runners : Waits(r)
+  /\ \A r \in Runners : HasTurn(r) => Waits(r)
   /\ \E o \in net : /\ TakesOver(o) \/ Commits(o)
                     /\ sink' # sink \/ \E r \in Runners : Asked(r, TheSink, o)
   /\ UNCHANGED <<case, at>>
@@ -138,9 +145,6 @@ Hidden ==
 Complete == \A r \in Runners : at[r] = Len(Lines(r))
 TraceNext == ~Complete /\ (TraceStep \/ Hidden)
 TraceSpec == TraceInit /\ [][TraceNext]_<<vars, case, at>>
-
-RECURSIVE Total(_)
-Total(S) == IF S = {} THEN 0 ELSE LET r == CHOOSE r \in S : TRUE IN at[r] + Total(S \ {r})
 
 (* Not a law: tells how far each case came. *)
 Report == PrintT(<<IF Complete THEN "accepted" ELSE "reached", case, Total(Runners)>>)

@@ -26,7 +26,8 @@ def judged_traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Every run of these tests leaves a trace in the spec's words; at the end TLC judges them all."""
     yield
     runs: dict[Path, list[Path]] = {}
-    for path in sorted(tmp_path_factory.getbasetemp().rglob("traces/*.jsonl")):
+    found_files = {path.resolve() for path in tmp_path_factory.getbasetemp().rglob("traces/*.jsonl")}
+    for path in sorted(found_files):
         runs.setdefault(path.parent.parent, []).append(path)
     cases = [case for world, paths in runs.items() for case in cases_of(world.name, read(paths))]
     assert cases, "no run left a trace"

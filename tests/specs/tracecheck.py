@@ -117,8 +117,11 @@ def _module(cases: Sequence[Case]) -> str:
 
 
 def _runners(case: Case, width: int) -> list[str]:
-    ranks, tokens = _ranks(case), _token_ranks(case)
-    texts = [f"<<{', '.join(_record(line, ranks, tokens) for line in lines)}>>" for lines in case.runners]
+    ranks, tokens, turns = _ranks(case), _token_ranks(case), _turns(case)
+    texts = [
+        f"<<{', '.join(_record({**line, 'n': turns.get(id(line), 0)}, ranks, tokens) for line in lines)}>>"
+        for lines in case.runners
+    ]
     return texts + ["<<>>"] * (width - len(texts))
 
 
@@ -131,6 +134,14 @@ def _ranks(case: Case) -> dict[str, int]:
         if line.get(name) is not None
     }
     return {position: rank for rank, position in enumerate(sorted(positions))}
+
+
+def _turns(case: Case) -> dict[int, int]:
+    """Each line's place among all of the case, by the clock that all processes of a machine share."""
+    lines = [line for runner in case.runners for line in runner]
+    if not all("at_ns" in line for line in lines):
+        return {}
+    return {id(line): n for n, line in enumerate(sorted(lines, key=lambda line: line["at_ns"]), start=1)}
 
 
 def _token_ranks(case: Case) -> dict[int, int]:
@@ -148,7 +159,7 @@ def _record(line: Line, ranks: Mapping[str, int], tokens: Mapping[int, int]) -> 
             fields.append(f'{name} |-> "{value}"')
         elif name == "token":
             fields.append(f"{name} |-> {tokens[value]}")
-        elif name == "epoch":
+        elif name in ("epoch", "n"):
             fields.append(f"{name} |-> {value}")
     return f"[{', '.join(fields)}]"
 

@@ -2,7 +2,8 @@
 
 `step(before, after)` writes what one call of the delivery machine did, read off the two states, so that a
 trace tells what the machine has done and not what somebody meant to say. Each line has `action`,
-`runner` (one process is one runner), and these fields. Positions are text, null where there is none.
+`runner` (one process is one runner), `at_ns` (the machine's clock), and these fields. Positions are
+text, null where there is none.
 
   Observe        identity, oldest, head
   Acquire        sink, token, epoch
@@ -29,6 +30,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -59,7 +61,8 @@ class Trace:
     def emit(self, action: str, **fields: object) -> None:
         """One action of the spec."""
         if self._file is not None:
-            self._file.write(json.dumps({"action": action, "runner": self._runner, **fields}) + "\n")
+            line = {"action": action, "runner": self._runner, "at_ns": time.time_ns(), **fields}
+            self._file.write(json.dumps(line) + "\n")
 
     def step(self, before: Delivery, after: Delivery) -> None:
         """What one call of the delivery machine did."""
