@@ -87,6 +87,7 @@ def check(
             "-XX:+UseParallelGC",
             f"-Xmx{memory}",
             "-Xss128m",  # thousands of histories are put in order by recursion
+            f"-Djava.io.tmpdir={folder}",  # TLC unpacks its modules there; two at once must not meet
             "-cp",
             str(jar()),
             "tlc2.TLC",
