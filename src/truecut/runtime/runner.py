@@ -319,6 +319,7 @@ class Runner:
         del self._running[wave.id]
         failpoint("after_wave")
         self._view.wave_done(wave, window.upto, result.receipts, result.unrouted)
+        self._due.pop("report", None)
         aborted = next((r.fault for r in result.receipts if r.outcome == "aborted"), None)
         if aborted is not None and not window.lost:
             self._view.source_failed(aborted)

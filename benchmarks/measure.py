@@ -1,0 +1,62 @@
+"""Wall seconds, CPU seconds and peak memory of a block: of this process and of all it started."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psutil
+
+SAMPLE_S = 0.1
+
+
+@dataclass
+class Measured:
+    """What a block cost. CPU of processes that ended inside the block counts up to their last sample."""
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    peak_rss_mb: float = 0.0
+
+
+@contextmanager
+def measured() -> Iterator[Measured]:
+    """Measure a block."""
+    result = Measured()
+    cpu: dict[int, tuple[float, float]] = {}
+    done = threading.Event()
+    started = time.monotonic()
+    _sample(cpu, result)
+    first = {pid: used for pid, (used, _) in cpu.items()}
+
+    def watch() -> None:
+        while not done.wait(SAMPLE_S):
+            _sample(cpu, result)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield result
+    finally:
+        result.wall_s = time.monotonic() - started
+        done.set()
+        thread.join()
+        _sample(cpu, result)
+        result.cpu_s = sum(used - first.get(pid, 0.0) for pid, (used, _) in cpu.items())
+
+
+def _sample(cpu: dict[int, tuple[float, float]], result: Measured) -> None:
+    total = 0
+    me = psutil.Process()
+    for process in [me, *me.children(recursive=True)]:
+        try:
+            with process.oneshot():
+                times = process.cpu_times()
+                total += process.memory_info().rss
+                cpu[process.pid] = (times.user + times.system, process.create_time())
+        except psutil.NoSuchProcess:
+            continue
+    result.peak_rss_mb = max(result.peak_rss_mb, total / 1e6)

@@ -1,0 +1,140 @@
+"""A pipeline on this machine for measuring: one source lake, many sinks, one Spark session."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import duckdb
+from pyspark.sql import SparkSession
+
+from truecut.config.secret import Secret
+from truecut.config.settings import (
+    BatchSettings,
+    Pipeline,
+    SinkSettings,
+    SourceSettings,
+    SparkSettings,
+    TableSettings,
+)
+from truecut.lake import attach_sql, connect, parse_address
+from truecut.model.table import TableName
+from truecut.runtime.control import open_control
+from truecut.runtime.ending import Until
+from truecut.runtime.runner import Runner
+from truecut.runtime.trace import Trace
+from truecut.runtime.view import View
+from truecut.sources.ducklake import DuckLakeSource
+from truecut.spark.session import open_session
+
+TABLE = "main.events"
+COLUMNS = (
+    "id BIGINT, tenant VARCHAR, a BIGINT, b BIGINT, c DOUBLE, d VARCHAR, e VARCHAR, changed_at TIMESTAMP"
+)
+
+
+@dataclass
+class Rig:
+    """The pipeline, its source connection and its Spark session."""
+
+    pipeline: Pipeline
+    source: duckdb.DuckDBPyConnection
+    spark: SparkSession
+    view: View | None = None
+
+    def with_batch(self, *, rows_max: int) -> Rig:
+        """The same with other windows."""
+        batch = replace(self.pipeline.batch, rows_max=rows_max)
+        return replace(self, pipeline=replace(self.pipeline, batch=batch))
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """The pipeline runs while the block does; the block begins when every sink is current."""
+        runner = self._runner()
+        thread = threading.Thread(target=runner.run, daemon=True)
+        thread.start()
+        try:
+            self.wait_until_current()
+            yield
+        finally:
+            runner.stop()
+            thread.join()
+
+    def wait_until_current(self, *, timeout_s: float = 900) -> None:
+        """Every sink has everything that the source had at the time of the call."""
+        found = self.source.execute("FROM lake.current_snapshot()").fetchone()
+        assert found is not None
+        deadline = time.monotonic() + timeout_s
+        while not self.has_reached(found[0]):
+            assert time.monotonic() < deadline, "the pipeline did not catch up"
+            time.sleep(0.01)
+
+    def has_reached(self, snapshot: int) -> bool:
+        """Whether every sink has committed it, or had nothing to commit."""
+        lines = {} if self.view is None else self.view.sinks
+        places = [line.position for line in lines.values()]
+        return len(places) == len(self.pipeline.sinks) and all(
+            place is not None and int(place.split("-")[1], 16) >= snapshot for place in places
+        )
+
+    def _runner(self) -> Runner:
+        def show(view: View) -> None:
+            self.view = view
+
+        pipeline = self.pipeline
+        return Runner(
+            pipeline,
+            name=f"bench-{time.monotonic_ns()}",
+            spark=self.spark,
+            open_source=lambda generation: DuckLakeSource(pipeline.source.address, generation=generation),
+            control=open_control(pipeline.control, pipeline=pipeline.name),
+            trace=Trace(None),
+            until=Until(),
+            on_view=show,
+        )
+
+
+@contextmanager
+def rig(folder: Path, *, sinks: int, kind: str, routed: bool) -> Iterator[Rig]:
+    """`sinks` lakes on catalogs of `kind` (duckdb, sqlite); routed: each its own tenant's rows."""
+    prefix = "sqlite:" if kind == "sqlite" else ""
+    source = parse_address("sqlite:source.db", "source-data", base=folder)
+    pipeline = Pipeline(
+        name="bench",
+        path=folder / "pipeline.yaml",
+        source=SourceSettings("ducklake", source),
+        tables=(
+            TableSettings(
+                TableName.parse(TABLE), ("id",), "tenant" if routed else None, not routed, "count", "backfill"
+            ),
+        ),
+        sinks=tuple(
+            SinkSettings(
+                name=f"t{n}",
+                type="ducklake",
+                address=parse_address(f"{prefix}lakes/t{n}.db", f"lakes/t{n}", base=folder),
+                route=f"t{n}" if routed else None,
+                existing="refuse",
+                modes={TABLE: "mirror"},
+            )
+            for n in range(sinks)
+        ),
+        batch=BatchSettings(rows_max=500_000, bytes_max=64 << 20, interval_ms=100, deadline_ms=120_000),
+        lease_ms=60_000,
+        control=Secret(str(folder / "control.db")),
+        state=folder / "state",
+        spark=SparkSettings(None, {}),
+    )
+    connection = connect(threads=2)
+    connection.execute(attach_sql(source, "lake", create=True))
+    connection.execute(f"CREATE TABLE lake.{TABLE} ({COLUMNS})")
+    spark = open_session(app="bench", master=None, conf={}, scratch=folder / "state")
+    try:
+        yield Rig(pipeline, connection, spark)
+    finally:
+        spark.stop()
+        connection.close()
