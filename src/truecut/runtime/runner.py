@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 TICK_S = 0.05
 THREADS = 8
 WAVES_MAX = 2  # ordinary waves at once: groups at different places
+SEEDS_MAX = 2  # one that hangs leaves room for another
 SEED_DEADLINE_MS = 600_000  # without any progress
 REPORT_MS = 1_000
 RESUME_SEEN_MS = 5_000  # long enough for every runner to see a request
@@ -228,7 +229,7 @@ class Runner:
         if not self._recovering:
             self._carry_out(delivery.start_recovery(self._state, now_ms=self._now_ms()))
         ordinary = [wave.kind for wave in self._running.values() if not wave.late]
-        if "seed" not in ordinary:
+        if sum(wave.kind == "seed" for wave in self._running.values()) < SEEDS_MAX:
             self._carry_out(delivery.start_seed(self._state))
         if ordinary.count("changes") < WAVES_MAX and self._is_due("wave", self._pipeline.batch.interval_ms):
             started = self._carry_out(delivery.start_wave(self._state))
