@@ -123,7 +123,7 @@ def test_a_paused_sink_waits_and_the_others_go_on(make_world: MakeWorld) -> None
 
 def test_a_paused_table_is_an_exception_in_the_cursor(make_world: MakeWorld) -> None:
     """Other tables advance; afterwards the table goes on from its own place, nothing lost."""
-    document = tenants_document(tenants=["t0"])
+    document = tenants_document(tenants=["t0"], batch={"interval": "100ms", "rows_max": 5})
     document["spec"]["tables"].append({"name": "main.other", "key": ["id"], "broadcast": True})
     world = make_world(document)
     world.source(CREATE, "CREATE TABLE lake.main.other (id INTEGER, v INTEGER)", fill(10, 1))
@@ -131,11 +131,18 @@ def test_a_paused_table_is_an_exception_in_the_cursor(make_world: MakeWorld) -> 
     state = world.pipeline().state
     kept = world.sink_rows("t0")
     pause(state, table="main.events")
-    world.source("UPDATE lake.main.events SET v = 5", "INSERT INTO lake.main.other VALUES (1, 1)")
+    world.source(*(f"UPDATE lake.main.events SET v = {n}" for n in range(5)))
+    world.source("INSERT INTO lake.main.other VALUES (1, 1)")
     assert not world.catch_up().reached
     assert world.sink_rows("t0") == kept
     world.assert_mirrors_whole("main.other")
+    # The other table holds still meanwhile: a window of a few rows must not take the sink back.
+    pause(state, table="main.other")
+    assert not world.catch_up().reached
     resume(state, table="main.events")
+    assert not world.catch_up().reached
+    world.assert_mirrors()
+    resume(state, table="main.other")
     assert world.catch_up().reached
     world.assert_mirrors()
 

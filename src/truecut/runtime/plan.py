@@ -48,7 +48,8 @@ class Planner:
             return source.plan_seed(reads, at=wave.upto_max, parallelism=parallelism)
         modes = self._modes(wave)
         places = {table.name: (_read(table), _place(wave, table), modes[str(table.name)]) for table in wanted}
-        limits = WindowLimits(self.pipeline.batch.rows_max, self.pipeline.batch.bytes_max)
+        batch = self.pipeline.batch
+        limits = WindowLimits(batch.rows_max, batch.bytes_max, not_before=wave.after)
         return source.plan_window(places, upto_max=wave.upto_max, limits=limits, parallelism=parallelism)
 
     def job(self, wave: Wave, window: Window, *, slots: int, deadline_ms: int) -> WaveJob:

@@ -39,10 +39,14 @@ class TableRead:
 
 @dataclass(frozen=True, slots=True)
 class WindowLimits:
-    """A window ends before it exceeds any of these, but always holds at least one transaction."""
+    """A window ends before it exceeds any of these, but always holds at least one transaction.
+
+    It never ends before `not_before`: where a sink stands that catches one of its tables up.
+    """
 
     rows_max: int
     bytes_max: int
+    not_before: Position | None = None
 
 
 class ReadTask(Protocol):

@@ -154,7 +154,8 @@ def window_end(
 ) -> int:
     """The last snapshot of the window: within limits, beyond every table's place, readable."""
     newest = max((one.after for one in known), default=upto_max)
-    possible = [s.id for s in surviving if newest < s.id <= upto_max]
+    earliest = 0 if limits.not_before is None else limits.not_before.place
+    possible = [s.id for s in surviving if newest < s.id <= upto_max and s.id >= earliest]
     # A damaged end would hold a table that can go on from a later one.
     ids = [place for place in possible if not any(one.is_damaged(place) for one in known)] or possible
     if not ids:
