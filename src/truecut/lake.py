@@ -96,6 +96,9 @@ def attach_sql(address: LakeAddress, alias: str, *, read_only: bool = False, cre
         options.append(f"DATA_PATH {literal(address.data_path)}")
     if read_only:
         options.append("READ_ONLY")
+        if address.data_path is not None:
+            # A catalog keeps the path as its maker wrote it, often relative to wherever that was.
+            options.append("OVERRIDE_DATA_PATH true")
     if not create:
         options.append("CREATE_IF_NOT_EXISTS false")
     if address.kind == "sqlite":
