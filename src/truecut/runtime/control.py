@@ -42,7 +42,7 @@ class _Database(Protocol):
 
     def transaction(self, pipeline: str) -> Any: ...
     def run(self, sql: str, *rows: Sequence[object]) -> list[tuple[Any, ...]]: ...
-    def now_ms(self) -> int: ...
+    def now_us(self) -> int: ...
     def close(self) -> None: ...
 
 
@@ -78,7 +78,7 @@ class ControlStore:
         A lease that ran out is not renewed, even when nobody took it: what happened meanwhile is unknown.
         """
         with self._db.transaction(self._pipeline):
-            now = self._db.now_ms()
+            now = self._now_ms()
             self._db.run(
                 "INSERT INTO truecut_runner VALUES (?, ?, ?, ?) ON CONFLICT (pipeline, runner)"
                 " DO UPDATE SET expires_ms = excluded.expires_ms, report = excluded.report",
@@ -102,7 +102,7 @@ class ControlStore:
         """Lease up to `count_max` of these sinks that nobody holds. Each gets a token never given before,
         larger than all before it."""
         with self._db.transaction(self._pipeline):
-            now = self._db.now_ms()
+            now = self._now_ms()
             rows = self._db.run(
                 "SELECT sink, token, owner, expires_ms FROM truecut_lease WHERE pipeline = ?",
                 (self._pipeline,),
@@ -112,7 +112,8 @@ class ControlStore:
                 :count_max
             ]
             # From the clock: should the store be lost, new tokens still exceed those the sinks have seen.
-            tokens = {s: max(int(known[s][0]) + 1 if s in known else 1, now) for s in free}
+            clock = self._db.now_us()
+            tokens = {s: max(int(known[s][0]) + 1 if s in known else 1, clock) for s in free}
             self._write_leases(runner, tokens, now + duration_ms)
         return tokens
 
@@ -122,7 +123,7 @@ class ControlStore:
         Only for sinks that `runner` still holds.
         """
         with self._db.transaction(self._pipeline):
-            now = self._db.now_ms()
+            now = self._now_ms()
             rows = self._db.run(
                 "SELECT sink, token FROM truecut_lease WHERE pipeline = ? AND owner = ? AND expires_ms > ?",
                 (self._pipeline, runner, now),
@@ -150,6 +151,9 @@ class ControlStore:
                 "UPDATE truecut_runner SET expires_ms = 0 WHERE pipeline = ? AND runner = ?",
                 (self._pipeline, runner),
             )
+
+    def _now_ms(self) -> int:
+        return self._db.now_us() // 1_000
 
     def _write_leases(self, runner: str, tokens: Mapping[str, int], expires_ms: int) -> None:
         self._db.run(
@@ -190,7 +194,7 @@ class ControlStore:
     def reports(self) -> Reports:
         """Everything that was reported last."""
         with self._db.transaction(self._pipeline):
-            now = self._db.now_ms()
+            now = self._now_ms()
             runners = self._db.run(
                 "SELECT runner, report, expires_ms FROM truecut_runner WHERE pipeline = ?", (self._pipeline,)
             )
@@ -254,8 +258,8 @@ class _Sqlite:
             self._connection.execute(sql)
         return []
 
-    def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+    def now_us(self) -> int:
+        return time.time_ns() // 1_000
 
     def close(self) -> None:
         self._connection.close()
@@ -334,8 +338,8 @@ class _Postgres:
             self._connection.execute(statement)
         return []
 
-    def now_ms(self) -> int:
-        row = self._connection.execute("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
+    def now_us(self) -> int:
+        row = self._connection.execute("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
         return int((row.fetchone() or (0,))[0])
 
     def close(self) -> None:
