@@ -7,8 +7,9 @@ import sys
 import time
 from collections.abc import Iterator
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -43,7 +44,7 @@ class Show:
         """A new view."""
         rate = self._rates.of(sum(line.rows_applied for line in view.sinks.values()))
         if self._live is not None:
-            self._live.update(_table(self._pipeline, view, rate))
+            self._live.update(Group(_table(self._pipeline, view, rate), *_bars(view)))
             return
         line = _plain(view)
         now = time.monotonic()
@@ -100,6 +101,17 @@ def _table(pipeline: Pipeline, view: View, rate: float) -> Table:
     return table
 
 
+def _bars(view: View) -> list[RenderableType]:
+    """One bar for each seed that is running."""
+    bars: list[RenderableType] = []
+    for sinks, fraction in view.seeds.items():
+        who = sinks[0] if len(sinks) == 1 else f"{len(sinks):,} sinks"
+        line = Table.grid(padding=(0, 1))
+        line.add_row(f"seeding {who}", ProgressBar(total=1, completed=fraction, width=30), f"{fraction:.0%}")
+        bars.append(line)
+    return bars
+
+
 def _cells(line: SinkView) -> list[Text | str]:
     return [
         line.name,
@@ -120,4 +132,5 @@ def _plain(view: View) -> str:
     errors = "".join(f"; {line.name}: {line.error['message']}" for line in worst if line.error)
     source = f"; source: {view.source_fault.message}" if view.source_fault else ""
     rows = sum(line.rows_applied for line in view.sinks.values())
-    return f"head {view.head}; {counts}; {rows:,} rows applied{errors}{source}"
+    seeds = "".join(f"; seeding {len(sinks)} at {done:.0%}" for sinks, done in view.seeds.items())
+    return f"head {view.head}; {counts}; {rows:,} rows applied{seeds}{errors}{source}"

@@ -34,6 +34,7 @@ from truecut.runtime.plan import Planner, wanted
 from truecut.runtime.trace import Trace
 from truecut.runtime.view import View
 from truecut.sources.contract import Observation, Source, Window
+from truecut.spark.progress import fraction_done, name_job
 from truecut.spark.session import slots
 from truecut.spark.wave import RecoverJob, WaveResult, run_recover, run_wave
 
@@ -309,12 +310,16 @@ class Runner:
         """In a thread of the pool: plan, run, come back. Late sinks get a quarter of the slots."""
         room = slots(self._spark)
         allowed = max(1, room // 4) if wave.late else room
+        name_job(self._spark, self._group(wave))
         window = planner.window(self._source, wave, parallelism=allowed)
         if window.lost:
             return window, WaveResult([_untouched(wave, sink) for sink in wave.sinks])
         deadline_ms = SEED_DEADLINE_MS if wave.kind == "seed" else self._pipeline.batch.deadline_ms
         job = planner.job(wave, window, slots=allowed, deadline_ms=deadline_ms)
         return window, run_wave(self._spark, job)
+
+    def _group(self, wave: Wave) -> str:
+        return f"{self._name}-wave-{wave.id}"
 
     def _wave_done(self, wave: Wave, window: Window, result: WaveResult) -> None:
         del self._running[wave.id]
@@ -394,6 +399,11 @@ class Runner:
     def _report(self, *, force: bool = False) -> None:
         if force or self._is_due("report", REPORT_MS):
             self._view.refresh(self._state)
+            self._view.seeds = {
+                tuple(wave.sinks): fraction_done(self._spark, self._group(wave))
+                for wave in self._running.values()
+                if wave.kind == "seed"
+            }
             self._control.report_sinks(self._view.changed_sinks())
             self._on_view(self._view)
 

@@ -39,7 +39,7 @@ class View:
         self.source_fault: Fault | None = None
         self.head: Position | None = None
         self.oldest: Position | None = None
-        self.seeding = 0
+        self.seeds: dict[tuple[str, ...], float] = {}  # sinks of a running seed → how far it is, 0 to 1
         self._counted_upto: Position | None = None
         self._heads: list[tuple[Position, int]] = []
         self._rows: dict[str, int] = {}
@@ -87,7 +87,6 @@ class View:
         if places:
             oldest_place = min(places)
             self._heads = [head for head in self._heads if head[0] > oldest_place] or self._heads[-1:]
-        self.seeding = sum(1 for wave in state.waves.values() if wave.kind == "seed")
         self.sinks = {name: self._line(name, sink, state, wall_ms) for name, sink in owned.items()}
 
     def _line(self, name: str, sink: SinkState, state: Delivery, wall_ms: int) -> SinkView:
