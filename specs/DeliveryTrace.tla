@@ -49,11 +49,12 @@ SaysRecovered(r, l) ==
 
 SaysFail(r, phase) == K(r).phase = phase /\ Set(r, TheSink, Reset(K(r), "acquired", K(r).token)) /\ Quiet
 
-(* `ends`: the window's end where an answer tells it, otherwise whatever lies within the bound. *)
+(* `ends`: the window's end where an answer tells it. Otherwise one of those that a cursor shows later
+   (`may`): an end that nobody ever sees explains nothing. *)
 SaysStartWave(r, l) ==
   /\ K(r).phase = "idle" /\ K(r).copy \in {"streaming", "mixed"}
   /\ l.expected = K(r).cursor /\ l.after = K(r).position /\ l.upto <= run[r].head /\ l.after >= run[r].oldest
-  /\ \E upto \in (IF l.ends = Unseeded THEN l.after..l.upto ELSE {l.ends}) :
+  /\ \E upto \in (IF l.ends = Unseeded THEN l.may ELSE {l.ends}) :
        /\ upto >= l.after /\ upto <= l.upto
        /\ Begin(r, TheSink, "changes", upto)
        /\ net' = net \/ net' = net \cup {Order(r, TheSink, "changes", l.after, upto)}

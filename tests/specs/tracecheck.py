@@ -118,10 +118,11 @@ def _module(cases: Sequence[Case]) -> str:
 
 def _runners(case: Case, width: int) -> list[str]:
     ranks, tokens, turns = _ranks(case), _token_ranks(case), _turns(case)
-    texts = [
-        f"<<{', '.join(_record({**line, 'n': turns.get(id(line), 0)}, ranks, tokens) for line in lines)}>>"
-        for lines in case.runners
-    ]
+    seen = {line["cursor"] for lines in case.runners for line in lines if line.get("cursor") is not None}
+    texts = []
+    for lines in case.runners:
+        records = [_record({**line, "n": turns.get(id(line), 0)}, ranks, tokens, seen) for line in lines]
+        texts.append(f"<<{', '.join(records)}>>")
     return texts + ["<<>>"] * (width - len(texts))
 
 
@@ -150,8 +151,14 @@ def _token_ranks(case: Case) -> dict[int, int]:
     return {token: rank for rank, token in enumerate(sorted(tokens), start=1)}
 
 
-def _record(line: Line, ranks: Mapping[str, int], tokens: Mapping[int, int]) -> str:
-    fields = []
+def _possible_ends(line: Line, ranks: Mapping[str, int], seen: set[str]) -> str:
+    """Where a window may have ended whose answer was lost: at a cursor that is seen, or at its bound."""
+    ends = {end for end in seen if line["after"] <= end <= line["upto"]} | {line["upto"]}
+    return f"{{{', '.join(str(ranks[end]) for end in sorted(ends))}}}"
+
+
+def _record(line: Line, ranks: Mapping[str, int], tokens: Mapping[int, int], seen: set[str]) -> str:
+    fields = [f"may |-> {_possible_ends(line, ranks, seen)}"] if line["action"] == "StartWave" else []
     for name, value in line.items():
         if name in _POSITIONS:
             fields.append(f"{name} |-> {-1 if value is None else ranks[value]}")
