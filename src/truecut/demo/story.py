@@ -58,7 +58,10 @@ def _first_life(console: Console, lakes: Lakes, *, seconds: int) -> None:
     with _Run(lakes.file, console) as run:
         begun = time.monotonic()
         run.watch("seeding every tenant, while orders keep changing", _all_seeded)
-        _done(console, f"seeded in {time.monotonic() - begun:.1f} s (Spark's start included), nothing locked")
+        _done(
+            console,
+            f"seeded in {time.monotonic() - begun:.1f} s (Spark's start included), while orders kept changing",
+        )
         deadline = time.monotonic() + seconds / 2
         run.watch("changes flow", lambda _: time.monotonic() > deadline)
         run.kill()
@@ -69,7 +72,7 @@ def _second_life(console: Console, lakes: Lakes, writer: Writer, *, seconds: int
     """The next run takes the sinks over and goes on where their own cursors stand."""
     with _Run(lakes.file, console) as run:
         run.watch("started again; leases of the dead run are running out", _all_seeded)
-        _done(console, "resumed from the cursors in the tenants' lakes, nothing read twice")
+        _done(console, "resumed from the cursors in the tenants' own lakes")
         deadline = time.monotonic() + seconds / 2
         run.watch("changes flow", lambda _: time.monotonic() > deadline)
         writer.stop()
