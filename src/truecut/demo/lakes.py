@@ -97,6 +97,13 @@ class Lakes:
             shutil.rmtree(self.folder)
         self.folder.mkdir(parents=True)
 
+    def head(self) -> int:
+        """The source's last commit."""
+        with _attached(self._source) as lake:
+            found = lake.execute("FROM lake.current_snapshot()").fetchone()
+        assert found is not None
+        return int(found[0])
+
     def compare(self) -> list[Compared]:
         """Every tenant against the source, both ways, counting duplicates."""
         with _attached(self._source) as lake:

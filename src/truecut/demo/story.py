@@ -20,6 +20,7 @@ from truecut.config.load import load
 from truecut.config.settings import Pipeline
 from truecut.demo.lakes import TENANTS, Compared, Lakes, Writer
 from truecut.errors import TruecutError
+from truecut.model.position import Position
 from truecut.runtime.control import open_control
 
 START_S_MAX = 180.0
@@ -60,7 +61,7 @@ def _first_life(console: Console, lakes: Lakes, *, seconds: int) -> None:
         run.watch("seeding every tenant, while orders keep changing", _all_seeded)
         _done(
             console,
-            f"seeded in {time.monotonic() - begun:.1f} s (Spark's start included), while orders kept changing",
+            f"seeded in {time.monotonic() - begun:.1f} s (Spark's start included) while orders kept changing",
         )
         deadline = time.monotonic() + seconds / 2
         run.watch("changes flow", lambda _: time.monotonic() > deadline)
@@ -76,7 +77,8 @@ def _second_life(console: Console, lakes: Lakes, writer: Writer, *, seconds: int
         deadline = time.monotonic() + seconds / 2
         run.watch("changes flow", lambda _: time.monotonic() > deadline)
         writer.stop()
-        run.watch("the last changes", _all_current)
+        head = lakes.head()
+        run.watch("the last changes", lambda reports: _all_at(reports, head))
         run.stop()
     _done(console, "caught up and stopped")
 
@@ -145,10 +147,10 @@ def _all_seeded(reports: Reports) -> bool:
     return len(reports) == len(TENANTS) and all(r["cursor"] is not None for r in reports.values())
 
 
-def _all_current(reports: Reports) -> bool:
-    return len(reports) == len(TENANTS) and all(
-        r["state"] == "current" and r["lag_ms"] == 0 for r in reports.values()
-    )
+def _all_at(reports: Reports, snapshot: int) -> bool:
+    """Every tenant stands at the source's last commit: `current` may be older than that."""
+    places = [r["position"] for r in reports.values() if r["position"] is not None]
+    return len(places) == len(TENANTS) and all(Position.parse(p).place >= snapshot for p in places)
 
 
 def _tenants(title: str, reports: Reports) -> RenderableType:
