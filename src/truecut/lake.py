@@ -88,17 +88,27 @@ def _extension(name: str) -> Path:
     return folder / "extensions" / f"v{duckdb.__version__}" / f"{name}.duckdb_extension"
 
 
-def attach_sql(address: LakeAddress, alias: str, *, read_only: bool = False, create: bool = False) -> str:
-    """The ATTACH statement. It may hold a password: execute it, never log it."""
+def attach_sql(
+    address: LakeAddress,
+    alias: str,
+    *,
+    read_only: bool = False,
+    create: bool = False,
+    trust_data_path: bool = False,
+) -> str:
+    """The ATTACH statement. It may hold a password: execute it, never log it.
+
+    A catalog keeps its data path as its maker wrote it, often relative to wherever that was. With
+    `trust_data_path` the address knows better; without it, an address that disagrees is refused.
+    """
     scheme = {"duckdb": "ducklake:", "sqlite": "ducklake:sqlite:", "postgres": "ducklake:postgres:"}
     options = []
     if address.data_path is not None:
         options.append(f"DATA_PATH {literal(address.data_path)}")
+        if trust_data_path:
+            options.append("OVERRIDE_DATA_PATH true")
     if read_only:
         options.append("READ_ONLY")
-        if address.data_path is not None:
-            # A catalog keeps the path as its maker wrote it, often relative to wherever that was.
-            options.append("OVERRIDE_DATA_PATH true")
     if not create:
         options.append("CREATE_IF_NOT_EXISTS false")
     if address.kind == "sqlite":

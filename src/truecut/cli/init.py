@@ -108,7 +108,7 @@ def _find_tables(dsn: str) -> list[FoundTable]:
         )
     connection = connect()
     try:
-        connection.execute(attach_sql(address, "lake", read_only=True))
+        connection.execute(attach_sql(address, "lake", read_only=True, trust_data_path=True))
         rows = connection.execute(
             "SELECT schema_name, table_name, list(column_name ORDER BY column_index) FROM duckdb_columns() "
             "WHERE database_name = 'lake' AND schema_name <> '_truecut' AND NOT internal "

@@ -57,7 +57,7 @@ class _Process:
             if self.readers.get(address, 0) == 0:
                 self.attached += 1
                 alias = f"source_{self.attached}"
-                self.database.execute(attach_sql(address, alias, read_only=True))
+                self.database.execute(attach_sql(address, alias, read_only=True, trust_data_path=True))
                 self.aliases[address] = alias
             self.readers[address] = self.readers.get(address, 0) + 1
             return self.aliases[address]
