@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from truecut.config.secret import Secret
 from truecut.errors import ExitCode, TruecutError
+from truecut.model.position import Position
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS truecut_lease (
@@ -206,6 +207,11 @@ class ControlStore:
             runners={r: json.loads(report) for r, report, expires in runners if int(expires) > now},
             sinks={sink: json.loads(report) for sink, report in sinks},
         )
+
+    def positions(self) -> dict[str, Position]:
+        """Where the sinks stand, as their runners reported last."""
+        places = {name: report["position"] for name, report in self.reports().sinks.items()}
+        return {name: Position.parse(place) for name, place in places.items() if place is not None}
 
     def forget(self) -> None:
         """Remove this pipeline from the store."""

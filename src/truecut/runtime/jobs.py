@@ -1,0 +1,69 @@
+"""The Spark jobs of a runner: taking sinks over, and carrying a wave from plan to receipts.
+
+Called in the background, never by the loop itself: planning asks the source, and a job takes its time.
+Nothing here knows or changes the delivery machine's state; what came of a job is returned.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from truecut.config.settings import Pipeline
+from truecut.core.delivery import Recover, Wave
+from truecut.errors import Fault
+from truecut.model.order import Receipt
+from truecut.runtime.plan import Planner
+from truecut.sources.contract import Source, Window
+from truecut.spark.progress import fraction_done, name_job
+from truecut.spark.session import slots
+from truecut.spark.wave import RecoverJob, WaveResult, run_recover, run_wave
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SEED_DEADLINE_MS = 600_000  # without any progress
+_LOST = Fault("TC3008", "a table's history cannot be read", "None needed: a mirror is seeded anew.")
+
+
+class Jobs:
+    """One pipeline's jobs in one Spark session."""
+
+    def __init__(self, pipeline: Pipeline, spark: SparkSession, *, runner: str) -> None:
+        self._pipeline = pipeline
+        self._spark = spark
+        self._runner = runner
+
+    def take_over(self, effect: Recover) -> list[Receipt]:
+        """One job raises the fence of all these sinks and reads their cursors."""
+        settings = {sink.name: sink for sink in self._pipeline.sinks}
+        job = RecoverJob(
+            self._pipeline.name,
+            tuple((settings[name], epoch, token) for name, (epoch, token) in effect.sinks.items()),
+            slots=slots(self._spark),
+            deadline_ms=self._pipeline.batch.deadline_ms,
+        )
+        return run_recover(self._spark, job)
+
+    def carry(self, wave: Wave, source: Source, *, source_identity: str) -> tuple[Window, WaveResult]:
+        """Plan, run, come back. Late sinks get a quarter of the slots."""
+        planner = Planner(self._pipeline, source_identity)
+        room = slots(self._spark)
+        allowed = max(1, room // 4) if wave.late else room
+        name_job(self._spark, self._group(wave))
+        window = planner.window(source, wave, parallelism=allowed)
+        if window.lost:
+            return window, WaveResult([_untouched(wave, sink) for sink in wave.sinks])
+        deadline_ms = SEED_DEADLINE_MS if wave.kind == "seed" else self._pipeline.batch.deadline_ms
+        job = planner.job(wave, window, slots=allowed, deadline_ms=deadline_ms)
+        return window, run_wave(self._spark, job)
+
+    def fraction_done(self, wave: Wave) -> float:
+        """How far a wave is, 0 to 1."""
+        return fraction_done(self._spark, self._group(wave))
+
+    def _group(self, wave: Wave) -> str:
+        return f"{self._runner}-wave-{wave.id}"
+
+
+def _untouched(wave: Wave, sink: str) -> Receipt:
+    return Receipt(sink, wave.sinks[sink].epoch, "aborted", fault=_LOST)

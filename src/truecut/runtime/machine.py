@@ -1,0 +1,24 @@
+"""The delivery machine's state in this process. Every step passes here, so that a trace misses none."""
+
+from __future__ import annotations
+
+from truecut.core.delivery import Delivery
+from truecut.runtime.trace import Trace
+
+
+class Machine:
+    """The current state; only the runner's loop changes it."""
+
+    def __init__(self, state: Delivery, trace: Trace) -> None:
+        self._state = state
+        self._trace = trace
+
+    @property
+    def state(self) -> Delivery:
+        """A frozen value: it does not change under whoever holds it."""
+        return self._state
+
+    def become(self, state: Delivery) -> None:
+        """Adopt what one call of the machine returned."""
+        self._trace.step(self._state, state)
+        self._state = state
