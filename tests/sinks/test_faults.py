@@ -181,8 +181,9 @@ def test_sinks_of_one_process_do_not_wait_for_one_another(
 
 
 def test_the_pool_is_bounded(make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many shared lakes a process serves, it keeps only the latest few attached."""
-    monkeypatch.setattr(pool, "KEPT_MAX", 2)
+    """However many shared lakes a process serves, it keeps only a few attached; unused ones make room."""
+    pool.forget()
+    monkeypatch.setattr(pool, "KEPT_MAX", {"sqlite": 2})
     lakes = [make_lake("sqlite") for _ in range(4)]
     for address in lakes:
         applied(sink(address).recover(epoch=1, token=1))
@@ -191,6 +192,9 @@ def test_the_pool_is_bounded(make_lake: MakeLake, monkeypatch: pytest.MonkeyPatc
             "SELECT count(*) FROM duckdb_databases() WHERE type = 'ducklake'"
         ).fetchone()
     assert kept == (2,)
+    assert list(pool._idle) == lakes[:2]
+    monkeypatch.setattr(pool, "KEPT_S", 0)
     for address in lakes:
         applied(sink(address).apply(order(None, 4, t=seed()), packets(t=SEED)))
         assert len(read(address, "t")) == 50
+    assert list(pool._idle) == lakes[2:]

@@ -66,6 +66,7 @@ class Planner:
             sinks=sinks,
             slots=max(1, min(slots, len(sinks))),
             deadline_ms=deadline_ms,
+            aside=wave.late or wave.kind == "seed",
             commit_all=wave.kind != "changes" or bool(window.faults),
         )
 

@@ -1,5 +1,7 @@
 """Inside an apply task: sinks one after another, a few at once, none longer than the deadline.
 
+There is one task for each executor, so that a sink's lake, once attached, is found attached again.
+
 Each attempt runs in a thread of its own and is fed packet by packet, so memory stays bounded whatever
 the size of a seed. A thread that misses its deadline is abandoned: its sink is reported late, the
 others go on. Should it wake up later, the sink's own fence and cursor decide what its commit is worth.
@@ -23,7 +25,6 @@ from truecut.sinks.registry import open_sink
 from truecut.spark import packet
 from truecut.spark.packet import PacketRow
 
-OVERLAP = 2  # sinks of one task that may be in work at once
 QUEUE_MAX = 4  # packets waiting for one sink
 _POLL_S = 0.05
 
@@ -54,7 +55,7 @@ class Takeover:
 class _Work:
     """A thread that makes one receipt out of a stream of packets."""
 
-    def __init__(self, index: int, sink: str, epoch: int, deadline_s: float) -> None:
+    def __init__(self, index: int, sink: str, epoch: int, deadline_s: float, ended: _Ended) -> None:
         self.index = index
         self._sink = sink
         self._epoch = epoch
@@ -62,6 +63,7 @@ class _Work:
         self._inbox: queue.Queue[Packet | Exception | None] = queue.Queue(QUEUE_MAX + 1)
         self._receipt: Receipt | None = None
         self._done = threading.Event()
+        self._ended = ended
         self._due = time.monotonic() + deadline_s
 
     def start(self, action: Callable[[Iterator[Packet]], Receipt]) -> None:
@@ -72,6 +74,7 @@ class _Work:
                 self._receipt = _crashed(self._sink, self._epoch, error)
             finally:
                 self._done.set()
+                self._ended.put(self)
 
         threading.Thread(target=body, name=f"apply-{self._sink}", daemon=True).start()
 
@@ -97,9 +100,9 @@ class _Work:
             return True
         return False
 
-    def wait(self, timeout_s: float) -> bool:
+    def over(self) -> bool:
         """Whether it has ended, or may be given up."""
-        return self._done.wait(timeout_s) or time.monotonic() >= self._due
+        return self._done.is_set() or time.monotonic() >= self._due
 
     def receipt(self) -> Receipt:
         if self._done.is_set() and self._receipt is not None:
@@ -107,37 +110,49 @@ class _Work:
         return Receipt(self._sink, self._epoch, "late", fault=_late(self._sink, self._deadline_s))
 
 
-def run_attempts(attempts: Iterable[Attempt], *, deadline_ms: int) -> Iterator[tuple[int, Receipt]]:
+_Ended = queue.SimpleQueue[_Work]  # who has ended, so that nobody has to be asked in turn
+
+
+def run_attempts(
+    attempts: Iterable[Attempt], *, threads: int, deadline_ms: int
+) -> Iterator[tuple[int, Receipt]]:
     """Carry out the orders of one task; yields (index, receipt) as they end."""
-    works = (_feed(attempt, deadline_ms / 1000) for attempt in attempts)
-    yield from _overlapped(works)
+    ended: _Ended = queue.SimpleQueue()
+    works = (_feed(attempt, deadline_ms / 1000, ended) for attempt in attempts)
+    yield from _overlapped(works, ended, threads)
 
 
-def run_takeovers(takeovers: Iterable[Takeover], *, deadline_ms: int) -> Iterator[tuple[int, Receipt]]:
+def run_takeovers(
+    takeovers: Iterable[Takeover], *, threads: int, deadline_ms: int
+) -> Iterator[tuple[int, Receipt]]:
     """Recover the sinks of one task."""
-    yield from _overlapped(_take_over(takeover, deadline_ms / 1000) for takeover in takeovers)
+    ended: _Ended = queue.SimpleQueue()
+    works = (_take_over(takeover, deadline_ms / 1000, ended) for takeover in takeovers)
+    yield from _overlapped(works, ended, threads)
 
 
-def _overlapped(works: Iterable[_Work]) -> Iterator[tuple[int, Receipt]]:
+def _overlapped(works: Iterable[_Work], ended: _Ended, threads: int) -> Iterator[tuple[int, Receipt]]:
+    """At most so many at once. One that is given up makes room like one that has ended."""
     running: list[_Work] = []
     for work in works:
         running.append(work)
-        while len(running) >= OVERLAP:
-            ended = [w for w in running if w.wait(0)]
-            if not ended:
-                running[0].wait(_POLL_S / 10)
-            for w in ended:
-                running.remove(w)
-                yield w.index, w.receipt()
-    for work in running:
-        while not work.wait(_POLL_S):
-            pass
+        while len(running) >= threads:
+            yield from _wait_for_some(running, ended)
+    while running:
+        yield from _wait_for_some(running, ended)
+
+
+def _wait_for_some(running: list[_Work], ended: _Ended) -> Iterator[tuple[int, Receipt]]:
+    with contextlib.suppress(queue.Empty):  # nobody has ended: somebody may be late
+        ended.get(timeout=_POLL_S)
+    for work in [work for work in running if work.over()]:
+        running.remove(work)
         yield work.index, work.receipt()
 
 
-def _feed(attempt: Attempt, deadline_s: float) -> _Work:
+def _feed(attempt: Attempt, deadline_s: float, ended: _Ended) -> _Work:
     """Start the sink's thread and pass its packets on; returns when all are handed over."""
-    work = _Work(attempt.index, attempt.order.sink, attempt.order.epoch, deadline_s)
+    work = _Work(attempt.index, attempt.order.sink, attempt.order.epoch, deadline_s, ended)
     first = next(attempt.rows)
     if first.kind == packet.ABORT:
         fault = packet.decode_fault(first.payload)
@@ -162,8 +177,8 @@ def _open(row: PacketRow, tables: tuple[str, ...]) -> Packet:
     return Packet(tables[row.table], rows=packet.decode(row.payload))
 
 
-def _take_over(takeover: Takeover, deadline_s: float) -> _Work:
-    work = _Work(takeover.index, takeover.settings.name, takeover.epoch, deadline_s)
+def _take_over(takeover: Takeover, deadline_s: float, ended: _Ended) -> _Work:
+    work = _Work(takeover.index, takeover.settings.name, takeover.epoch, deadline_s, ended)
     sink = open_sink(takeover.settings, pipeline=takeover.pipeline)
     work.start(lambda _: sink.recover(epoch=takeover.epoch, token=takeover.token))
     return work

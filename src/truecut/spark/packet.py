@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 
 import pyarrow as pa
 
@@ -28,6 +28,7 @@ SCHEMA = pa.schema(
         pa.field("payload", pa.binary()),
     ]
 )
+BATCH_BYTES_MAX = 4 << 20
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
@@ -35,7 +36,6 @@ _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
 class PacketRow:
     """One packet. `sink` and `table` index the wave's orders and tables; -1 where there is none."""
 
-    slot: int
     sink: int
     table: int
     kind: int
@@ -43,31 +43,32 @@ class PacketRow:
     payload: bytes
 
 
-def to_batches(rows: Iterable[PacketRow]) -> Iterator[pa.RecordBatch]:
-    """One Arrow batch for each packet, so that Spark never holds two of them in one buffer."""
-    for row in rows:
-        yield pa.RecordBatch.from_arrays(
-            [
-                pa.array([row.slot], pa.int32()),
-                pa.array([row.sink], pa.int32()),
-                pa.array([row.table], pa.int32()),
-                pa.array([row.kind], pa.int32()),
-                pa.array([row.part], pa.int64()),
-                pa.array([row.payload], pa.binary()),
-            ],
-            schema=SCHEMA,
-        )
+def to_batches(packets: Iterable[PacketRow], slots: int) -> Iterator[pa.RecordBatch]:
+    """Small packets travel together, large ones alone. Sinks take the slots in turn: an even spread."""
+    gathered: list[PacketRow] = []
+    size = 0
+    for one in packets:
+        if gathered and size + len(one.payload) > BATCH_BYTES_MAX:
+            yield _batch(gathered, slots)
+            gathered, size = [], 0
+        gathered.append(one)
+        size += len(one.payload)
+    if gathered:
+        yield _batch(gathered, slots)
+
+
+def _batch(packets: Sequence[PacketRow], slots: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(
+        [{"slot": max(0, one.sink) % slots, **asdict(one)} for one in packets], schema=SCHEMA
+    )
 
 
 def from_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[PacketRow]:
     """The packets of a task's input, one at a time."""
     for batch in batches:
-        columns = [batch.column(name) for name in SCHEMA.names]
+        columns = [batch.column(field.name) for field in fields(PacketRow)]
         for i in range(batch.num_rows):
-            slot, sink, table, kind, part, payload = (column[i] for column in columns)
-            yield PacketRow(
-                slot.as_py(), sink.as_py(), table.as_py(), kind.as_py(), part.as_py(), payload.as_py()
-            )
+            yield PacketRow(*(column[i].as_py() for column in columns))
 
 
 def encode(rows: pa.Table) -> bytes:
@@ -95,11 +96,6 @@ def decode_fault(payload: bytes) -> Fault:
     fault = pickle.loads(payload)
     assert isinstance(fault, Fault)
     return fault
-
-
-def slot_of(sink: int, slots: int) -> int:
-    """Sinks go round the partitions in turn: an even spread without hashing."""
-    return sink % slots
 
 
 def concat(batches: Sequence[pa.RecordBatch]) -> pa.Table:

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import as_file, files
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_MIN = 17
+_roles = threading.Lock()
 
 
 def default_master() -> str:
@@ -31,6 +33,32 @@ def default_master() -> str:
 def slots(spark: SparkSession) -> int:
     """How many tasks may run at once."""
     return max(1, spark.sparkContext.defaultParallelism)
+
+
+def executors(spark: SparkSession) -> int:
+    """How many processes run tasks now: one, unless it is a cluster."""
+    context = spark.sparkContext
+    if str(context.master).startswith("local"):
+        return 1
+    known = context._jsc.sc().statusTracker().getExecutorInfos()
+    return max(1, len(known) - 1)  # the driver is among them
+
+
+@contextmanager
+def python_of(spark: SparkSession, role: str) -> Iterator[None]:
+    """Functions made in the block run in Python processes of their own, which no other role shares.
+
+    Spark hands a task to whichever idle Python process has waited longest. So a lake that one task
+    attached would be found attached again by chance only, were these processes shared with all others;
+    Spark shares them between functions of the same environment.
+    """
+    environment = spark.sparkContext.environment
+    with _roles:
+        environment["TRUECUT_ROLE"] = role
+        try:
+            yield
+        finally:
+            del environment["TRUECUT_ROLE"]
 
 
 def open_session(*, app: str, master: str | None, conf: Mapping[str, str], scratch: Path) -> SparkSession:
@@ -61,8 +89,8 @@ def open_session(*, app: str, master: str | None, conf: Mapping[str, str], scrat
             "spark.scheduler.mode": "FAIR",
             "spark.python.worker.reuse": "true",
             "spark.python.daemon.module": "truecut.spark.daemon",
-            # A row is a packet of megabytes: hand them to Python one by one.
-            "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
+            # A row is a packet, of bytes or of megabytes: what is handed to Python at once has to be bounded.
+            "spark.sql.execution.arrow.maxBytesPerBatch": str(4 << 20),
             "spark.task.maxFailures": "4",
             "spark.speculation": "false",
         }

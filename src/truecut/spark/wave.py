@@ -25,6 +25,7 @@ from truecut.spark import packet
 from truecut.spark.apply import Attempt, Takeover, run_attempts, run_takeovers
 from truecut.spark.packet import PacketRow
 from truecut.spark.route import TableRoute, route
+from truecut.spark.session import executors, python_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,8 +44,9 @@ class WaveJob:
     routes: tuple[TableRoute, ...]
     orders: tuple[Order, ...]
     sinks: tuple[SinkSettings, ...]
-    slots: int  # apply tasks that may run at once
+    slots: int  # sinks in work at once, over all executors
     deadline_ms: int
+    aside: bool = False  # long or doubtful work: not in the processes that serve the ordinary waves
     commit_all: bool = False  # also sinks without rows (seeds, idle cursors)
 
 
@@ -58,15 +60,19 @@ class WaveResult:
 
 def run_wave(spark: SparkSession, job: WaveJob) -> WaveResult:
     """Run the job and wait for it. Only receipts reach the driver."""
-    pieces = len(job.tasks) + 1  # the last one emits the markers of `commit_all`
-    received = (
+    pieces = len(job.tasks) + (1 if job.commit_all else 0)  # the last one emits the markers
+    if pieces == 0:
+        return WaveResult(())
+    tasks = executors(spark)
+    packets = (
         spark.range(0, pieces, 1, pieces)
-        .mapInArrow(_reader(job), packet.DDL)
-        .repartitionById(job.slots, "slot")
+        .mapInArrow(_reader(job, tasks), packet.DDL)
+        .repartitionById(tasks, "slot")
         .sortWithinPartitions("sink", "table", "kind", "part")
-        .mapInArrow(_applier(job), RESULT_DDL)
-        .collect()
     )
+    with python_of(spark, "aside" if job.aside else "sinks"):
+        receipts_of = packets.mapInArrow(_applier(job, threads=-(-job.slots // tasks)), RESULT_DDL)
+    received = receipts_of.collect()
     receipts = [pickle.loads(row.payload) for row in received if row.sink >= 0]
     unrouted: dict[str, int] = {}
     for row in received:
@@ -79,11 +85,11 @@ def run_wave(spark: SparkSession, job: WaveJob) -> WaveResult:
 # --- the reading side ---------------------------------------------------------------------------------
 
 
-def _reader(job: WaveJob) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _reader(job: WaveJob, slots: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for piece in batch.column(0).to_pylist():
-                yield from packet.to_batches(_read_piece(job, piece))
+                yield from packet.to_batches(_read_piece(job, piece), slots)
 
     return read
 
@@ -95,9 +101,8 @@ def _read_piece(job: WaveJob, piece: int) -> Iterator[PacketRow]:
 
 
 def _markers(job: WaveJob) -> Iterator[PacketRow]:
-    if job.commit_all:
-        for sink in range(len(job.orders)):
-            yield PacketRow(packet.slot_of(sink, job.slots), sink, -1, packet.MARKER, 0, b"")
+    for sink in range(len(job.orders)):
+        yield PacketRow(sink, -1, packet.MARKER, 0, b"")
 
 
 def _read_task(job: WaveJob, piece: int, task: ReadTask) -> Iterator[PacketRow]:
@@ -119,13 +124,13 @@ def _route_chunk(job: WaveJob, table: int, part: int, rows: pa.Table) -> Iterato
         return
     if routed.unrouted:
         note = pickle.dumps((job.tables[table], routed.unrouted))
-        yield PacketRow(0, -1, table, packet.NOTE, part, note)
+        yield PacketRow(-1, table, packet.NOTE, part, note)
     encoded: tuple[pa.Table, bytes] | None = None
     for sink, share in routed.shares:
         # Sinks that get the very same rows share one encoding.
         if encoded is None or encoded[0] is not share:
             encoded = share, packet.encode(share)
-        yield PacketRow(packet.slot_of(sink, job.slots), sink, table, packet.ROWS, part, encoded[1])
+        yield PacketRow(sink, table, packet.ROWS, part, encoded[1])
 
 
 def _to_all(job: WaveJob, table: int, kind: int, fault: Fault) -> Iterator[PacketRow]:
@@ -134,7 +139,7 @@ def _to_all(job: WaveJob, table: int, kind: int, fault: Fault) -> Iterator[Packe
     aborts = kind == packet.ABORT
     sinks: Iterable[int] = range(len(job.orders)) if aborts else job.routes[table].sinks
     for sink in sinks:
-        yield PacketRow(packet.slot_of(sink, job.slots), sink, -1 if aborts else table, kind, 0, payload)
+        yield PacketRow(sink, -1 if aborts else table, kind, 0, payload)
 
 
 def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -162,11 +167,11 @@ def _unrouted_fault(table: str) -> Fault:
 # --- the applying side --------------------------------------------------------------------------------
 
 
-def _applier(job: WaveJob) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _applier(job: WaveJob, *, threads: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def apply(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         notes: list[bytes] = []
         attempts = _attempts(job, packet.from_batches(batches), notes)
-        for receipt in run_attempts(attempts, deadline_ms=job.deadline_ms):
+        for receipt in run_attempts(attempts, threads=threads, deadline_ms=job.deadline_ms):
             yield _result(receipt[0], pickle.dumps(receipt[1]))
         yield from (_result(-1, note) for note in notes)
 
@@ -196,7 +201,7 @@ class RecoverJob:
 
     pipeline: str
     sinks: tuple[tuple[SinkSettings, int, int], ...]
-    slots: int
+    slots: int  # sinks in work at once, over all executors
     deadline_ms: int
 
 
@@ -206,9 +211,12 @@ def run_recover(spark: SparkSession, job: RecoverJob) -> list[Receipt]:
     def recover(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         wanted = (i for batch in batches for i in batch.column(0).to_pylist())
         takeovers = (Takeover(i, job.pipeline, *job.sinks[i]) for i in wanted)
-        for sink, receipt in run_takeovers(takeovers, deadline_ms=job.deadline_ms):
+        for sink, receipt in run_takeovers(takeovers, threads=threads, deadline_ms=job.deadline_ms):
             yield _result(sink, pickle.dumps(receipt))
 
-    pieces = min(job.slots, len(job.sinks))
-    rows = spark.range(0, len(job.sinks), 1, pieces).mapInArrow(recover, RESULT_DDL).collect()
-    return [pickle.loads(row.payload) for row in rows]
+    tasks = executors(spark)
+    threads = -(-job.slots // tasks)
+    numbers = spark.range(0, len(job.sinks), 1, min(tasks, len(job.sinks)))
+    with python_of(spark, "sinks"):
+        recovered = numbers.mapInArrow(recover, RESULT_DDL)
+    return [pickle.loads(row.payload) for row in recovered.collect()]

@@ -51,6 +51,16 @@ def read_cursor(lake: Lake, pipeline: str) -> CursorRow | None:
     return _select(lake, pipeline)
 
 
+def find_cursor(connection: duckdb.DuckDBPyConnection, lake: str, pipeline: str) -> Cursor | None:
+    """What stands in an attached lake (by its quoted name), for whoever only looks; None also when there is
+    no cursor table."""
+    try:
+        row = _newest(connection, f"{lake}.{SCHEMA}.{TABLE} WHERE", pipeline)
+    except duckdb.CatalogException:
+        return None
+    return None if row is None else row.cursor
+
+
 def remember(lake: Lake, row: CursorRow) -> None:
     """After a commit: what the lake's newest snapshot holds."""
     lake.attachment.known_snapshot, lake.attachment.known = lake.snapshot, row
@@ -59,7 +69,11 @@ def remember(lake: Lake, row: CursorRow) -> None:
 def _select(lake: Lake, pipeline: str) -> CursorRow | None:
     inlined = None if lake.attachment.shared else _inlined_table(lake)
     rows_of = f"{_table(lake)} WHERE" if inlined is None else f"{inlined} WHERE end_snapshot IS NULL AND"
-    found = lake.connection.execute(
+    return _newest(lake.connection, rows_of, pipeline)
+
+
+def _newest(connection: duckdb.DuckDBPyConnection, rows_of: str, pipeline: str) -> CursorRow | None:
+    found = connection.execute(
         f"SELECT position, token, state, number, count(*) OVER () FROM {rows_of} "
         "pipeline = ? ORDER BY number DESC LIMIT 1",
         [pipeline],

@@ -1,8 +1,8 @@
 """One DuckDB for each process, and the lakes that are attached to it.
 
 Loading DuckDB and its extensions costs more than a small order, so a process does it once. A lake whose
-catalog may be shared (SQLite, PostgreSQL) stays attached, in a bounded pool, least recently used out
-first, together with what is known of it; a DuckDB-file catalog is attached for one call, because while it
+catalog may be shared (SQLite, PostgreSQL) stays attached, in a bounded pool, together with what is known of
+it; a DuckDB-file catalog is attached for one call, because while it
 is attached nobody else can open it. An attachment is used by one call at a time, so a call that hangs
 keeps only its own.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -21,7 +22,9 @@ import duckdb
 
 from truecut.lake import LakeAddress, attach_sql, connect, identifier, literal
 
-KEPT_MAX = 64  # idle attachments in one process
+# Idle attachments in one process: half a megabyte each, and for PostgreSQL a connection of its server.
+KEPT_MAX = {"sqlite": 512, "postgres": 64}
+KEPT_S = 600  # one that nobody used for so long makes room for another
 
 _lock = threading.Lock()
 _aliases = itertools.count(1)
@@ -38,6 +41,7 @@ class Attachment:
     shared: bool  # whether others may commit while it is attached
     known_snapshot: int = -1
     known: object = None
+    used_at_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -155,13 +159,21 @@ def _take(address: LakeAddress) -> Attachment | None:
 
 
 def _give_back(connection: duckdb.DuckDBPyConnection, address: LakeAddress, attachment: Attachment) -> None:
-    surplus: list[Attachment] = []
+    """Keep it if there is room. Waves come to all sinks in turn: when there are more than the pool holds,
+    throwing out the least recently used would throw out each one just before its turn."""
+    attachment.used_at_s = time.monotonic()
+    surplus = [attachment]
     with _lock:
-        _idle[address] = [*_idle.pop(address, []), attachment]
-        while sum(map(len, _idle.values())) > KEPT_MAX:
-            surplus += _idle.pop(next(iter(_idle)))
-    for oldest in surplus:
-        _detach(connection, oldest)
+        kinds = [kept for kept in _idle if kept.kind == address.kind]
+        unused = next(iter(kinds), None)  # for longest
+        if sum(len(_idle[kept]) for kept in kinds) < KEPT_MAX[address.kind]:
+            surplus = []
+        elif unused is not None and _idle[unused][-1].used_at_s < attachment.used_at_s - KEPT_S:
+            surplus = _idle.pop(unused)
+        if attachment not in surplus:
+            _idle[address] = [*_idle.pop(address, []), attachment]
+    for one in surplus:
+        _detach(connection, one)
 
 
 def _detach(connection: duckdb.DuckDBPyConnection, attachment: Attachment) -> None:

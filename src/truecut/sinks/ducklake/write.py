@@ -104,8 +104,8 @@ def delete_keys(lake: Lake, table: str, key: tuple[str, ...], net: Net) -> int:
     within, bounds = _within(net.live_ranges)
     return _count(
         lake,
-        f"DELETE FROM {qualified(lake, table)} t WHERE {within} AND EXISTS (FROM {net.relation} n "
-        f"WHERE n.{net.first_op} <> {INSERT} AND {_same_key(key)})",
+        f"DELETE FROM {qualified(lake, table)} t USING {net.relation} n "
+        f"WHERE n.{net.first_op} <> {INSERT} AND {_same_key(key)} AND {within}",
         bounds,
     )
 
