@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import shutil
 import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -133,17 +134,19 @@ class Writer:
         self._address = lakes._source
         self._rows = rows
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="orders")
+        self._writing: Future[None] | None = None
         self.transactions = 0
 
     def start(self) -> None:
         """Begin."""
-        self._thread.start()
+        self._writing = self._thread.submit(self._write)
 
     def stop(self) -> None:
-        """End after the current transaction."""
+        """End after the current transaction; raises what ended it before."""
         self._done.set()
-        self._thread.join()
+        if self._writing is not None:
+            self._writing.result()
 
     def _write(self) -> None:
         chance = random.Random(7)
