@@ -94,7 +94,8 @@ def _find_tables(dsn: str) -> list[FoundTable]:
     import duckdb
 
     from truecut.config.resolve import catalog_is_usable
-    from truecut.lake import attach_sql, connect, fault_of, parse_address
+    from truecut.lake import attach_sql, connect, fault_of, literal, parse_address
+    from truecut.sinks.ducklake.cursor import SCHEMA
 
     if not catalog_is_usable(dsn):
         raise click.BadParameter("write PATH, sqlite:PATH or postgres:CONNINFO", param_hint="--dsn")
@@ -111,7 +112,7 @@ def _find_tables(dsn: str) -> list[FoundTable]:
         connection.execute(attach_sql(address, "lake", read_only=True, trust_data_path=True))
         rows = connection.execute(
             "SELECT schema_name, table_name, list(column_name ORDER BY column_index) FROM duckdb_columns() "
-            "WHERE database_name = 'lake' AND schema_name <> '_truecut' AND NOT internal "
+            f"WHERE database_name = 'lake' AND schema_name <> {literal(SCHEMA)} AND NOT internal "
             "AND (schema_name, table_name) IN "
             "(SELECT (schema_name, table_name) FROM duckdb_tables() WHERE database_name = 'lake') "
             "GROUP BY ALL ORDER BY ALL"

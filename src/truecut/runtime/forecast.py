@@ -17,9 +17,10 @@ from truecut.model.position import Position
 from truecut.runtime.control import is_postgres
 from truecut.runtime.outlook import Outlook, is_outstanding, look_ahead
 from truecut.runtime.tables import Outstanding, TableFacts, outstanding, table_facts
+from truecut.sinks.ducklake import cursor
 
 SCHEMA = "truecut.plan/v1"
-_CURSOR_TABLE = "_truecut.cursor"
+_CURSOR_TABLE = f"{cursor.SCHEMA}.{cursor.TABLE}"
 
 
 def plan_document(pipeline: Pipeline) -> dict[str, Any]:

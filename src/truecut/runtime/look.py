@@ -20,11 +20,10 @@ import duckdb
 
 from truecut.config.settings import Pipeline, SinkSettings
 from truecut.errors import Fault, Retry, TruecutError
-from truecut.lake import LakeAddress, attach_sql, connect, fault_of, identifier, literal
+from truecut.lake import LakeAddress, attach_sql, connect, fault_of, identifier
 from truecut.model.cursor import Cursor
-from truecut.model.position import Position
 from truecut.model.table import TableName
-from truecut.sinks.ducklake.cursor import SCHEMA, TABLE
+from truecut.sinks.ducklake.cursor import find_cursor
 from truecut.sinks.ducklake.transaction import foreign_table
 
 THREADS = 8
@@ -129,21 +128,7 @@ def _contents(
     connection: duckdb.DuckDBPyConnection, lake: str, pipeline: str, sink: SinkSettings
 ) -> SinkLook:
     present = frozenset(table for table in sink.modes if _exists(connection, lake, TableName.parse(table)))
-    return SinkLook(exists=True, cursor=_cursor(connection, lake, pipeline), tables=present)
-
-
-def _cursor(connection: duckdb.DuckDBPyConnection, lake: str, pipeline: str) -> Cursor | None:
-    try:
-        found = connection.execute(
-            f"SELECT position, token, state FROM {lake}.{SCHEMA}.{TABLE}"
-            f" WHERE pipeline = {literal(pipeline)} ORDER BY number DESC LIMIT 1"
-        ).fetchone()
-    except duckdb.CatalogException:
-        return None
-    if found is None:
-        return None
-    place = None if found[0] is None else Position.parse(found[0])
-    return Cursor.from_json(found[2], position=place, token=int(found[1]))
+    return SinkLook(exists=True, cursor=find_cursor(connection, lake, pipeline), tables=present)
 
 
 def _exists(connection: duckdb.DuckDBPyConnection, lake: str, table: TableName) -> bool:
