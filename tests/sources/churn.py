@@ -218,7 +218,7 @@ class Churn:
         if self.mode == "append":
             self._compare_each_step(changes, window.upto)
         else:
-            self.model.apply(changes)
+            self.model.apply(changes, numbered=False)
         self.position = window.upto
         self.compare(window.upto.place)
 
@@ -238,7 +238,7 @@ class Churn:
         self.log.append(f"-- seed at {head.place}")
         self.model.routes.clear()
         self._evolve(head)
-        self.model.apply(changes_of(batch for task in window.tasks for batch in task.read()))
+        self.model.apply(changes_of(batch for task in window.tasks for batch in task.read()), numbered=True)
         self.position = head
         self.compare(head.place)
 
@@ -259,7 +259,7 @@ class Churn:
         surviving = [s for s in self.writer.snapshots() if self.position.place < s <= upto.place]
         assert {change[PLACE] for change in changes} <= set(surviving)
         for snapshot in surviving:
-            self.model.apply(change for change in changes if change[PLACE] == snapshot)
+            self.model.apply((c for c in changes if c[PLACE] == snapshot), numbered=True)
             if self._told_right(snapshot):
                 self.compare(snapshot)
 

@@ -33,10 +33,14 @@ class CopyModel:
                 rows[key] = tuple(row[old[n]] if n in old else initial for n, initial in columns)
         self.columns = tuple(name for name, _ in columns)
 
-    def apply(self, changes: Iterable[dict[str, Any]]) -> None:
-        """Apply in commit order; an impossible change is an assertion."""
+    def apply(self, changes: Iterable[dict[str, Any]], *, numbered: bool) -> None:
+        """Apply in commit order; an impossible change is an assertion.
+
+        Numbered: place and seq name a change. Otherwise they tell the order of the changes of a key.
+        """
         ordered = sorted(changes, key=lambda change: (change[PLACE], change[SEQ]))
-        ids = [(change[PLACE], change[SEQ]) for change in ordered]
+        names = () if numbered else self._key
+        ids = [(change[PLACE], change[SEQ], *(change[name] for name in names)) for change in ordered]
         assert len(set(ids)) == len(ids), "place and seq are unique"
         for change in ordered:
             self._apply(change)

@@ -82,10 +82,11 @@ def expected(
 
 
 @settings(max_examples=80, deadline=None)
-@given(given_images=images)
+@given(given_images=images, whole=st.booleans())
 def test_net_changes_are_those_of_a_plain_model(
     database: duckdb.DuckDBPyConnection,
     given_images: dict[tuple[int, Key], tuple[Rest | None, Rest | None]],
+    whole: bool,
 ) -> None:
     """Same key and route: update; another route: delete and insert; the same row: nothing."""
     rows_given = [
@@ -106,13 +107,20 @@ def test_net_changes_are_those_of_a_plain_model(
         SHAPE,
         before="SELECT * FROM images WHERE NOT is_new",
         after="SELECT * FROM images WHERE is_new",
+        whole=whole,
     )
-    rows = database.execute(normal.changes_sql(SHAPE)).to_arrow_table().to_pylist()
-    found = [
-        (row[PLACE], row[OP], (row["a"], row["b"]), (row["tenant"], row["v"], row["tags"])) for row in rows
-    ]
-    assert sorted(map(repr, found)) == expected(given_images)
-    assert_sequence(rows)
+    numbered, plain = (
+        database.execute(normal.changes_sql(SHAPE, numbered=numbered)).to_arrow_table().to_pylist()
+        for numbered in (True, False)
+    )
+    for rows in (numbered, plain):
+        found = [
+            (row[PLACE], row[OP], (row["a"], row["b"]), (row["tenant"], row["v"], row["tags"]))
+            for row in rows
+        ]
+        assert sorted(map(repr, found)) == expected(given_images)
+    assert_sequence(numbered)
+    assert all(row[SEQ] == (0 if row[OP] == DELETE else 1) for row in plain)
 
 
 def assert_sequence(rows: list[dict[str, Any]]) -> None:

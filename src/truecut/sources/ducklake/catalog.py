@@ -89,13 +89,13 @@ def bounds(lake: Lake) -> tuple[int, int, int]:
 
 def snapshots(lake: Lake, *, after: int) -> list[Snapshot]:
     """The surviving snapshots after one, up to now, oldest first."""
-    rows = lake.connection.execute(
-        f"""SELECT s.snapshot_id, epoch_ms(s.snapshot_time::TIMESTAMPTZ), coalesce(c.changes_made, '')
-            FROM {lake.metadata}.ducklake_snapshot s
-            LEFT JOIN {lake.metadata}.ducklake_snapshot_changes c USING (snapshot_id)
-            WHERE s.snapshot_id > {after} ORDER BY s.snapshot_id"""
-    ).fetchall()
-    return [Snapshot(int(row[0]), int(row[1]), parse_changes(row[2])) for row in rows]
+    return _snapshots(lake, f"({_snapshots_sql(lake, after)})")
+
+
+def keep_snapshots(lake: Lake, *, after: int) -> list[Snapshot]:
+    """The same, and make of them the temporary table `times`: when each place was committed."""
+    lake.connection.execute(f"CREATE OR REPLACE TEMP TABLE times AS {_snapshots_sql(lake, after)}")
+    return _snapshots(lake, "times")
 
 
 def parse_changes(text: str) -> frozenset[tuple[str, str]]:
@@ -137,6 +137,20 @@ def column_versions(lake: Lake, table_id: int) -> list[ColumnVersion]:
         )
         for r in rows
     ]
+
+
+def _snapshots_sql(lake: Lake, after: int) -> str:
+    return f"""SELECT s.snapshot_id AS place, s.snapshot_time::TIMESTAMPTZ AS committed_at, c.changes_made
+               FROM {lake.metadata}.ducklake_snapshot s
+               LEFT JOIN {lake.metadata}.ducklake_snapshot_changes c USING (snapshot_id)
+               WHERE s.snapshot_id > {after}"""
+
+
+def _snapshots(lake: Lake, relation: str) -> list[Snapshot]:
+    rows = lake.connection.execute(
+        f"SELECT place, epoch_ms(committed_at), coalesce(changes_made, '') FROM {relation} ORDER BY place"
+    ).fetchall()
+    return [Snapshot(int(row[0]), int(row[1]), parse_changes(row[2])) for row in rows]
 
 
 def _optional(value: object) -> int | None:

@@ -37,6 +37,7 @@ class DifferenceTask:
     shape: Shape
     source: TableVersion
     versions: tuple[Version, ...]
+    numbered: bool  # an append table reads it: each change has a number of its own
     bucket: int = 0
     buckets: int = 1
 
@@ -45,7 +46,7 @@ class DifferenceTask:
         return self.shape.table.name
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        sql = normal.changes_sql(self.shape, bucket=self.bucket, buckets=self.buckets)
+        sql = normal.changes_sql(self.shape, numbered=self.numbered, bucket=self.bucket, buckets=self.buckets)
         with connection() as own, pinned(self.address, own) as lake:
             for old, new in pairwise(self.versions):
                 keep_difference(lake, self, old, new)
@@ -60,6 +61,7 @@ class FeedTask:
     shape: Shape
     source: TableVersion
     versions: tuple[Version, ...]  # the first is `after`, the last is `upto`
+    numbered: bool  # an append table reads it: each change has a number of its own
 
     @property
     def table(self) -> TableName:
@@ -70,9 +72,12 @@ class FeedTask:
             with pinned(self.address, own) as lake:
                 exact = keep_feed(lake, self)
             if exact:
-                yield from batches(own, normal.changes_sql(self.shape))
+                yield from batches(own, normal.changes_sql(self.shape, numbered=self.numbered))
                 return
-        yield from DifferenceTask(self.address, self.shape, self.source, self.versions).read()
+        yield from self._differences().read()
+
+    def _differences(self) -> DifferenceTask:
+        return DifferenceTask(self.address, self.shape, self.source, self.versions, self.numbered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,36 +138,44 @@ def after_sql(lake: Lake, table: TableName, expressions: tuple[str, ...], *, fir
 
 def keep_feed(lake: Lake, task: FeedTask) -> bool:
     """Make `net` and `times` from the feed; False when it cannot be believed."""
-    shape, after, upto = task.shape, task.versions[0].snapshot, task.versions[-1]
+    after, upto = task.versions[0].snapshot, task.versions[-1]
     bounds = {"first": first_wanted(after), "last": upto.snapshot}
     before = before_sql(lake, task.table, upto.expressions, **bounds)
     put = after_sql(lake, task.table, upto.expressions, **bounds)
-    # One statement, so one view of the catalog. Unfiltered and unsorted: the feed cannot do either.
-    lake.connection.execute(
-        f"CREATE OR REPLACE TEMP TABLE images AS SELECT false AS is_new, * FROM ({before})"
-        f" UNION ALL SELECT true, * FROM ({put})"
-    )
+    # One statement, so one view of the catalog. The feed stands neither filters nor ORDER BY: there are
+    # none, and a FULL JOIN hands none down to its sides.
+    normal.keep_net(lake.connection, task.shape, before=before, after=put, whole=True)
     if not feed_was_exact(lake, task.source, after=after):
         return False
-    keep_times(lake, first=after, last=upto.snapshot)
-    refuse_null_key(lake, shape, "images", upto.snapshot)
-    if several_images(lake.connection, shape, "images", per="is_new, place"):
-        return False  # several images of one key: only the versions themselves can tell
-    normal.keep_net(
-        lake.connection,
-        shape,
-        before="SELECT * FROM images WHERE NOT is_new",
-        after="SELECT * FROM images WHERE is_new",
-    )
-    lake.connection.execute("DROP TABLE images")
-    return True
+    null, ascending = look_at_keys(lake.connection, task.shape)
+    if null:
+        raise _null_key(task.shape, upto.snapshot)
+    # Several images of one key: only the versions themselves can tell.
+    return ascending or not several_images(lake.connection, task.shape, "net", per="place")
 
 
 def feed_was_exact(lake: Lake, source: TableVersion, *, after: int) -> bool:
-    """Asked after reading: whatever could have spoilt the feed until then is seen."""
-    since = catalog.snapshots(lake, after=after)
+    """Asked after reading: whatever could have spoilt the feed until then is seen. Makes `times`."""
+    since = catalog.keep_snapshots(lake, after=after)
     maintained = files.maintained(lake, source, after=after)
     return history.feed_is_exact(since, table_id=source.id, after=after, maintained=maintained)
+
+
+def look_at_keys(own: duckdb.DuckDBPyConnection, shape: Shape) -> tuple[bool, bool]:
+    """Of `net`: has a key NULL in it; is each (place, key) above the one before, so that none is there twice.
+
+    New keys often ascend, and seeing that costs a tenth of grouping by them.
+    """
+    order = ["place", *(f"x{place}" for place in normal.key_places(shape))]
+    previous = ", ".join(f"lag({name}) OVER () AS p_{name}" for name in order)
+    null = " OR ".join(f"{name} IS NULL" for name in order)
+    row = own.execute(
+        f"""SELECT coalesce(bool_or({null}), false),
+                   coalesce(bool_and(p_place IS NULL OR {_above(order)}), true)
+            FROM (SELECT {", ".join(order)}, {previous} FROM net)"""
+    ).fetchone()
+    assert row is not None
+    return bool(row[0]), bool(row[1])
 
 
 def keep_difference(lake: Lake, task: DifferenceTask, old: Version, new: Version) -> None:
@@ -257,6 +270,12 @@ def batches(own: duckdb.DuckDBPyConnection, sql: str) -> Iterator[pa.RecordBatch
     for batch in reader:
         if batch.num_rows:
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+def _above(order: Sequence[str]) -> str:
+    """Whether a row is above the previous one, column by column."""
+    first, *rest = order
+    return f"({first} > p_{first}" + (f" OR ({first} = p_{first} AND {_above(rest)}))" if rest else ")")
 
 
 def _feed_sql(

@@ -126,22 +126,24 @@ class Planner:
         if not steps:
             return ()
         shape = schema.Shape(one.table, found)
+        numbered = needs_each_change(one.modes)
         hidden = history.FEED_COLUMNS & {name.lower() for name in found.names}
         if not hidden and history.feed_is_exact(
             since, table_id=one.start.id, after=one.after, maintained=one.maintained
         ):
             weights = [weight for weight in one.weights if weight.snapshot <= upto]
             pieces = history.split(weights, after=one.after, upto=upto, parallelism=self.parallelism)
-            return [
-                FeedTask(self.address, shape, one.start, versions(one, found, _within(steps, a, b), after=a))
+            spans = [
+                versions(one, found, _within(steps, a, b), after=a)
                 for a, b in pieces
                 if any(a < step <= b for step in steps)
             ]
+            return [FeedTask(self.address, shape, one.start, span, numbered) for span in spans]
         rows = max(files.live_rows(self.lake, one.start.id, at=at) for at in (one.after, upto))
         compared = versions(one, found, _within(steps, one.after, upto), after=one.after)
         buckets = history.buckets(rows)
         return [
-            DifferenceTask(self.address, shape, one.start, compared, bucket, buckets)
+            DifferenceTask(self.address, shape, one.start, compared, numbered, bucket, buckets)
             for bucket in range(buckets)
         ]
 
@@ -172,11 +174,16 @@ def window_end(
     return min([end, *(place for place in before_drop if place is not None)])
 
 
+def needs_each_change(modes: frozenset[Mode]) -> bool:
+    """Whether some sink keeps every change as a row of its own, instead of the latest of each key."""
+    return "append" in modes
+
+
 def versions(
     one: Known, want: TableSchema, steps: Sequence[int], *, after: int
 ) -> tuple[schema.Version, ...]:
-    """Where differences begin and end: only an append table needs to see each step."""
-    places = (after, *steps) if "append" in one.modes else (after, steps[-1])
+    """Where differences begin and end: not at each step, unless each change counts."""
+    places = (after, *steps) if needs_each_change(one.modes) else (after, steps[-1])
     return tuple(schema.Version(at, schema.projection(one.schema_at(at), want)) for at in places)
 
 
