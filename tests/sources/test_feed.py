@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.sources.conftest import MakeLake
 from tests.sources.copy_model import changes_of
 from tests.sources.lake_writer import LakeWriter
+from truecut.errors import TruecutError
 from truecut.lake import connect
 from truecut.model.change import DELETE, INSERT, OP, PLACE, SEQ, UPDATE
 from truecut.model.position import Position
@@ -136,6 +137,18 @@ def test_several_images_of_a_key_are_told_by_the_versions(
         (place, 1, UPDATE, 1, "a", 10),
         (place, 1, UPDATE, 2, "a", 10),
     ]
+
+
+def test_a_feed_whose_beginning_has_expired_is_not_believed(lake: LakeWriter) -> None:
+    """With the snapshot it starts from go the files of what was deleted right after it, and the feed does
+    not say so: read after a plan of before, it must not lose the delete."""
+    start = lake.head()
+    lake.run("DELETE FROM t")
+    window = plan(lake, after=start)
+    lake.run(f"CALL ducklake_expire_snapshots('lake', versions => [{start}])")
+    lake.release()
+    with pytest.raises(TruecutError):
+        read(window)
 
 
 # --- how keys are found to be distinct ----------------------------------------------------------------
