@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 
 from tests.cli.commands import truecut
 from tests.cli.inside import call, seed, untouched
+from tests.cli.tenants import make_lake, make_newer
 from tests.e2e.world import World, tenants_document
 from tests.postgres_server import PostgresServer
 from truecut.lake import attach_sql, connect
@@ -101,9 +101,8 @@ def test_every_sink_that_cannot_be_written_is_named(world: World, postgres: Post
     (folder / "folder-data").write_text("a file")
     (folder / "garbage.db").write_text("this is no catalog")
     for name in ("newer", "foreign", "elsewhere"):
-        _make_lake(folder, name)
-    with duckdb.connect(str(folder / "newer.db")) as catalog:
-        catalog.execute("UPDATE ducklake_metadata SET value = '99.0' WHERE key = 'version'")
+        make_lake(folder, name, "CREATE TABLE lake.main.events AS SELECT 42 AS answer")
+    make_newer(folder / "newer.db")
     sinks["elsewhere"]["data_path"] = "another-place"
     sinks["nowhere"]["catalog"] = "sqlite:nowhere.db"
     del sinks["nowhere"]["data_path"]
@@ -118,14 +117,6 @@ def test_every_sink_that_cannot_be_written_is_named(world: World, postgres: Post
         ("elsewhere", "TC4009", "error"),
         ("nowhere", "TC4015", "error"),
     ]
-
-
-def _make_lake(folder: Path, name: str) -> None:
-    """A tenant's own lake, with a table `main.events` of its own."""
-    with connect() as connection:
-        path, data = folder / f"{name}.db", folder / f"{name}-data"
-        connection.execute(f"ATTACH 'ducklake:{path}' AS lake (DATA_PATH '{data}')")
-        connection.execute("CREATE TABLE lake.main.events AS SELECT 42 AS answer")
 
 
 def test_lakes_that_share_a_folder_are_warned_of(world: World) -> None:
@@ -144,9 +135,8 @@ def test_a_source_that_cannot_be_read_does_not_hide_the_rest(world: World) -> No
     (world.folder / "t1.db").write_text("this is no catalog")
     world.document["spec"]["source"]["catalog"] = "nope.db"
     assert _doctor(world, code=3) == [("source", "TC2001", "error"), ("t1", "TC4008", "error")]
-    _make_lake(world.folder, "nope")
-    with duckdb.connect(str(world.folder / "nope.db")) as catalog:
-        catalog.execute("UPDATE ducklake_metadata SET value = '99.0' WHERE key = 'version'")
+    make_lake(world.folder, "nope")
+    make_newer(world.folder / "nope.db")
     world.document["spec"]["source"]["data_path"] = "nope-data"
     assert _doctor(world, code=3) == [("source", "TC4004", "error"), ("t1", "TC4008", "error")]
 

@@ -107,3 +107,13 @@ def test_values_of_the_file_are_not_shown(folder: Folder) -> None:
     lines = folder.lines(text)
     assert len(lines) == 3
     assert "geheim" not in "\n".join(lines)
+
+
+def test_a_placeholder_without_for_each(folder: Folder) -> None:
+    """Every text with a placeholder that nothing fills is named."""
+    lines = folder.lines(changed(VALID, "      for_each: {file: tenants.csv}\n", ""))
+    assert lines == [
+        f'p.yaml:{line}  TC1035  sinks.t-{{tenant}}.{field}: the placeholder "{{tenant}}" '
+        f"needs a for_each: {{file: …}}"
+        for line, field in ((20, "name"), (22, "catalog"), (23, "data_path"), (24, "route"))
+    ]
