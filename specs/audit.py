@@ -116,6 +116,37 @@ LAWS = {
     "AppendBecomesCurrent": (f"{MACHINE}::start_wave", SIMULATION),
 }
 
+# Where the bugs that the spec can be given are put into the code, by the same names.
+MACHINE_FAULTS = "tests/core/test_simulation.py::test_no_fault_in_the_machine_survives"
+SINK_FAULTS = "tests/sinks/test_oracle.py::test_the_model_catches"
+SOURCE_FAULTS = "tests/sources/test_reader_faults.py::test_the_copy_shows"
+FAULTS = {
+    MACHINE_FAULTS: "tests/core/faults.py",
+    SINK_FAULTS: "tests/sinks/test_oracle.py",
+    SOURCE_FAULTS: "tests/sources/test_reader_faults.py",
+}
+
+# bug → (what it breaks, test)
+BUGS = {
+    "inclusive_read": ("src/truecut/sources/ducklake/tasks.py::first_wanted", SOURCE_FAULTS),
+    "resolve_by_rowid": ("src/truecut/sources/ducklake/normal.py::same_key", SOURCE_FAULTS),
+    "key_change_without_delete": ("src/truecut/sources/ducklake/tasks.py::before_sql", SOURCE_FAULTS),
+    "route_change_without_delete": ("src/truecut/sources/ducklake/normal.py::other_route", SOURCE_FAULTS),
+    "split_transaction": ("src/truecut/sources/ducklake/tasks.py::batches", SOURCE_FAULTS),
+    "advance_unread": ("src/truecut/sources/ducklake/history.py::steps", SOURCE_FAULTS),
+    "cursor_apart_from_data": (f"{SINK}/cursor.py::write_cursor", SINK_FAULTS),
+    "no_fence": (f"{SINK}/transaction.py::token_differs", SINK_FAULTS),
+    "takeover_unfenced": (f"{SINK}/cursor.py::raise_token", SINK_FAULTS),
+    "expected_unchecked": (f"{SINK}/transaction.py::position_differs", SINK_FAULTS),
+    "seed_appends": (f"{SINK}/write.py::clear_table", SINK_FAULTS),
+    "no_epoch_check": (f"{ANSWERS}::awaited", MACHINE_FAULTS),
+    "missing_reset": (f"{ANSWERS}::failed", MACHINE_FAULTS),
+    "no_recovery": (f"{ANSWERS}::failed", MACHINE_FAULTS),
+    "position_before_commit": (f"{MACHINE}::_start", MACHINE_FAULTS),
+    "read_across_gap": ("src/truecut/core/copies.py::gap", MACHINE_FAULTS),
+    "wave_while_applying": (f"{MACHINE}::_wants_changes", MACHINE_FAULTS),
+}
+
 
 def spec_actions() -> list[str]:
     """What `Next` is made of."""
@@ -133,13 +164,26 @@ def spec_laws() -> list[str]:
     return sorted(laws)
 
 
+def spec_bugs() -> set[str]:
+    """The switches."""
+    text = "".join((SPECS / f"{module}.tla").read_text() for module in ("Delivery", "History"))
+    return set(re.findall(r'"(\w+)" \\(?:not)?in Bugs', text))
+
+
+def _has(test: str, name: str) -> bool:
+    return re.search(rf'def {name}\(|"{name}":', (ROOT / FAULTS[test]).read_text()) is not None
+
+
 def problems() -> list[str]:
     """What is missing on either side."""
     found = [f"action {name} has no pair" for name in spec_actions() if name not in ACTIONS]
     found += [f"action {name} is not in the spec" for name in ACTIONS if name not in spec_actions()]
     found += [f"law {name} has no pair" for name in spec_laws() if name not in LAWS]
     found += [f"law {name} is checked by no model" for name in LAWS if name not in spec_laws()]
-    for name, pair in [*ACTIONS.items(), *LAWS.items()]:
+    found += [f"bug {name} has no fault in the code" for name in spec_bugs() if name not in BUGS]
+    found += [f"bug {name} is no switch of the spec" for name in BUGS if name not in spec_bugs()]
+    found += [f"{FAULTS[test]} has no {name}" for name, (_, test) in BUGS.items() if not _has(test, name)]
+    for name, pair in [*ACTIONS.items(), *LAWS.items(), *BUGS.items()]:
         found += [f"{name}: {place} does not exist" for place in pair if not exists(place)]
     return found
 
@@ -170,6 +214,12 @@ def render() -> str:
         "| law | enforced by | test |",
         "|---|---|---|",
         *(_row(name, *LAWS[name]) for name in LAWS),
+        "",
+        "Each bug that the spec can be given is put into the code, too, and a test has to notice it there:",
+        "",
+        "| bug | broken in | noticed by |",
+        "|---|---|---|",
+        *(_row(name, *BUGS[name]) for name in BUGS),
         "",
     ]
     return "\n".join(lines)

@@ -45,17 +45,17 @@ def cursor_apart_from_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transaction, "write_cursor", apart)
 
 
-def token_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever comes may write."""
     monkeypatch.setattr(transaction, "token_differs", lambda row, order: False)
 
 
-def expected_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def expected_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """The order's own place is not compared with the sink's."""
     monkeypatch.setattr(transaction, "position_differs", lambda row, order: False)
 
 
-def seed_that_appends(monkeypatch: pytest.MonkeyPatch) -> None:
+def seed_appends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A seed leaves what was there."""
     real = write.clear_table
 
@@ -71,18 +71,18 @@ def delete_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write, "delete_keys", lambda lake, table, key, net: net.live_before)
 
 
-def takeover_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+def takeover_unfenced(monkeypatch: pytest.MonkeyPatch) -> None:
     """The new owner's token does not reach the sink."""
     monkeypatch.setattr(cursor, "raise_token", lambda *args, **kwargs: None)
 
 
 FAULTS = (
     cursor_apart_from_data,
-    token_not_checked,
-    expected_not_checked,
-    seed_that_appends,
+    no_fence,
+    expected_unchecked,
+    seed_appends,
     delete_dropped,
-    takeover_not_recorded,
+    takeover_unfenced,
 )
 
 

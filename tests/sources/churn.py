@@ -184,6 +184,12 @@ class Churn:
 
     # --- polls ----------------------------------------------------------------------------------------
 
+    def live_long(self, *, polls: int) -> None:
+        """Commits, maintenance and a poll, many times over."""
+        for _ in range(polls):
+            self.live_a_while()
+            self.poll()
+
     def live_a_while(self) -> None:
         """A few commits, perhaps some maintenance between them."""
         for _ in range(self.random.randint(1, 5)):
