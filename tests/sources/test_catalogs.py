@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -155,3 +156,161 @@ def test_shared_catalogs_are_read_while_they_are_written(
         position = window.upto
     thread.join()
     assert sorted(seen) == list(ids)
+
+
+# --- attachments that are kept ------------------------------------------------------------------------
+
+
+def rows_of(address: LakeAddress) -> tuple[str, list[tuple[object, ...]]]:
+    """The alias under which a reader gets the lake, and the table's rows."""
+    with attach.connection() as own, attach.attached(address, own) as lake:
+        return lake.alias, own.execute(f"FROM {lake.alias}.main.t ORDER BY id").fetchall()
+
+
+def attached_now(address: LakeAddress) -> list[str]:
+    """The aliases under which this process has a lake attached."""
+    with attach.connection() as own:
+        return [
+            str(row[0])
+            for row in own.execute(
+                "SELECT database_name FROM duckdb_databases() WHERE path LIKE '%' || ?",
+                [address.target.reveal()],
+            ).fetchall()
+            if str(row[0]).startswith("source_")
+        ]
+
+
+@pytest.mark.parametrize("inlining", [0, 10], ids=["files", "inlined"])
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_kept_attachment_sees_every_commit(
+    make_lake: MakeLake, postgres: PostgresServer, kind: str, inlining: int
+) -> None:
+    """The next reader gets the same attachment, and in it rows, columns and tables made since by others.
+
+    Where rows are inlined, a new schema has a new table for them: then the lake is attached anew.
+    """
+    catalogs = {
+        "sqlite": "sqlite:s.sqlite",
+        "postgres": "postgres:" + postgres.create_database(f"kept_{kind}_{inlining}"),
+    }
+    writer = filled(make_lake(catalogs[kind], inlining=inlining))
+    alias, first = rows_of(writer.address)
+    writer.run("INSERT INTO t VALUES (2, 'b')", "DELETE FROM t WHERE id = 1")
+    same, second = rows_of(writer.address)
+    assert (first, second) == ([(1, "a")], [(2, "b")])
+    assert same == alias
+    writer.run("ALTER TABLE t ADD COLUMN w INTEGER DEFAULT 7", "INSERT INTO t VALUES (3, 'c', 8)")
+    altered, third = rows_of(writer.address)
+    writer.run("DROP TABLE t", "CREATE TABLE t (id VARCHAR)", "INSERT INTO t VALUES ('new')")
+    replaced, fourth = rows_of(writer.address)
+    assert (third, fourth) == ([(2, "b", 7), (3, "c", 8)], [("new",)])
+    assert (altered == replaced == alias) == (inlining == 0)
+
+
+def test_readers_at_the_same_time_see_their_own_moment(make_lake: MakeLake) -> None:
+    """One view is one moment, also when somebody else reads a later one through the same attachment."""
+    writer = filled(make_lake("sqlite:s.sqlite"))
+    with attach.connection() as own, attach.attached(writer.address, own) as lake:
+        with attach.one_view(lake):
+            first = own.execute(f"FROM {lake.alias}.main.t").fetchall()
+            writer.run("INSERT INTO t VALUES (2, 'b')")
+            assert rows_of(writer.address) == (lake.alias, [(1, "a"), (2, "b")])
+            assert own.execute(f"FROM {lake.alias}.main.t").fetchall() == first == [(1, "a")]
+        assert own.execute(f"FROM {lake.alias}.main.t").fetchall() == [(1, "a"), (2, "b")]
+
+
+def test_a_failed_attachment_is_not_used_again(make_lake: MakeLake) -> None:
+    """Whatever went wrong, the next reader starts afresh; who still reads through the old one goes on."""
+    writer = filled(make_lake("sqlite:s.sqlite"))
+    with attach.connection() as own, attach.attached(writer.address, own) as lake:
+        with pytest.raises(TruecutError), attach.attached(writer.address, own):
+            own.execute("SELECT error('no')")
+        alias, rows = rows_of(writer.address)
+        assert alias != lake.alias
+        assert rows == own.execute(f"FROM {lake.alias}.main.t").fetchall() == [(1, "a")]
+    assert rows_of(writer.address) == (alias, rows)
+    assert attached_now(writer.address) == [alias]
+
+
+def test_few_attachments_are_kept_and_no_file(make_lake: MakeLake) -> None:
+    """The least recently read go first; a DuckDB-file catalog is let go at once."""
+    writers = [filled(make_lake(f"sqlite:{n}.sqlite")) for n in range(attach.KEPT_MAX + 2)]
+    for writer in writers:
+        assert rows_of(writer.address)[1] == [(1, "a")]
+    kept = [bool(attached_now(writer.address)) for writer in writers]
+    assert kept == [False, False, *[True] * attach.KEPT_MAX]
+    file = filled(make_lake())
+    assert rows_of(file.address)[1] == [(1, "a")]
+    assert attached_now(file.address) == []
+
+
+def test_another_lake_at_the_address_is_noticed(make_lake: MakeLake) -> None:
+    """A kept attachment knows the old lake's schemas: it is not used for another one under that name."""
+    old, new = filled(make_lake("sqlite:s.sqlite")), make_lake("sqlite:s.sqlite")
+    new.run("CREATE TABLE t (id VARCHAR)", "INSERT INTO t VALUES ('other')")
+    source = DuckLakeSource(old.address, generation=1)
+    before = source.observe().identity
+    assert rows_of(old.address)[1] == [(1, "a")]
+    copy_lake(new, old)
+    assert rows_of(old.address)[1] == [("other",)]
+    assert source.observe().identity == DuckLakeSource(new.address, generation=1).observe().identity != before
+
+
+def test_an_older_state_of_the_lake_is_noticed(make_lake: MakeLake, tmp_path: Path) -> None:
+    """Restored from a backup and altered in another way: the same schema version, but another schema."""
+    writer = filled(make_lake("sqlite:s.sqlite"))
+    backup = tmp_path / "backup.sqlite"
+    shutil.copyfile(writer.address.target.reveal(), backup)
+    writer.run("ALTER TABLE t ADD COLUMN w INTEGER DEFAULT 7")
+    assert rows_of(writer.address)[1] == [(1, "a", 7)]
+    writer.release()
+    shutil.copyfile(backup, writer.address.target.reveal())
+    writer.run("INSERT INTO t VALUES (2, 'b')", "ALTER TABLE t ADD COLUMN z VARCHAR DEFAULT 'z'")
+    assert rows_of(writer.address)[1] == [(1, "a", "z"), (2, "b", "z")]
+
+
+def test_a_flush_that_drops_inlined_tables_is_noticed(make_lake: MakeLake) -> None:
+    """The extension remembers which tables hold inlined rows; a flush drops some without a new schema."""
+    writer = filled(make_lake("sqlite:s.sqlite", inlining=10))
+    writer.run("ALTER TABLE t ADD COLUMN w INTEGER", "INSERT INTO t VALUES (2, 'b', 2)")
+    rows = [(1, "a", None), (2, "b", 2)]
+    assert rows_of(writer.address)[1] == rows
+    writer.run("CALL ducklake_flush_inlined_data('lake')")
+    assert rows_of(writer.address)[1] == rows
+
+
+def copy_lake(origin: LakeWriter, target: LakeWriter) -> None:
+    """Put one lake in the place of another: catalog and files."""
+    for writer in (origin, target):
+        writer.release()
+    shutil.copyfile(origin.address.target.reveal(), target.address.target.reveal())
+    data = Path(str(origin.address.data_path))
+    if data.exists():  # not when all rows are inlined
+        shutil.copytree(data, str(target.address.data_path), dirs_exist_ok=True)
+
+
+FORK = """
+import os, sys
+from pathlib import Path
+from truecut.lake import parse_address
+from truecut.sources.ducklake import attach
+address = parse_address(sys.argv[1], sys.argv[2], base=Path("/"))
+def rows():
+    with attach.connection() as own, attach.attached(address, own) as lake:
+        return own.execute(f"FROM {lake.alias}.main.t").fetchall()
+assert rows() == [(1, "a")]
+parents = attach._shared()
+child = os.fork()
+if child == 0:
+    fine = rows() == [(1, "a")] and attach._shared() is not parents
+    os._exit(0 if fine else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_fork_does_not_use_its_parents_attachment(make_lake: MakeLake) -> None:
+    """A connection does not survive a fork: the child attaches the lake itself."""
+    writer = filled(make_lake("sqlite:s.sqlite"))
+    arguments = [f"sqlite:{writer.address.target.reveal()}", str(writer.address.data_path)]
+    done = subprocess.run([sys.executable, "-c", FORK, *arguments], timeout=60, check=False)
+    assert done.returncode == 0

@@ -1,7 +1,10 @@
-"""One DuckDB for a process; a lake is attached only while somebody reads it.
+"""One DuckDB for a process, and the lakes that are attached to it.
 
 Promises: readers in one process share an attachment (DuckDB allows a file only once); a DuckDB-file
-catalog, which locks its writers out while it is attached, is let go with the last reader.
+catalog, which locks its writers out while it is attached, is let go with the last reader. Catalogs that
+may be shared stay attached for the next reader, a few of them; each read is a transaction of its own and
+so sees what was committed until it begins. An attachment is not used again after an error, in a forked
+process, or when another lake, or an older state of it, stands at the address.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
 import duckdb
@@ -20,6 +23,7 @@ from truecut.config.secret import Secret
 from truecut.errors import ExitCode, Fault, Retry, TruecutError
 from truecut.lake import LakeAddress, attach_sql, connect, fault_of, identifier
 
+KEPT_MAX = 4  # idle attachments in one process
 _MISLED = "statistics_propagation,compressed_materialization"
 MISSING = "TC2001"
 FILE_GONE = "TC2012"
@@ -38,6 +42,33 @@ class Lake:
         return identifier(f"__ducklake_metadata_{self.alias}")
 
 
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """What the extension remembers of a lake while it is attached, or what tells that it may do so.
+
+    It remembers schemas by their version, and with them the names of the tables that hold inlined rows; but
+    a flush drops such tables without a new version.
+    """
+
+    identity: str
+    schemas: frozenset[tuple[int, int]]  # each version and the snapshot that made it
+    inlined: frozenset[str]
+
+    def allows(self, now: _Mark) -> bool:
+        """Whether what was remembered then still holds."""
+        return self.identity == now.identity and self.schemas <= now.schemas and self.inlined == now.inlined
+
+
+@dataclass(slots=True)
+class _Attachment:
+    """An attached lake, and what was in it when somebody last came to read."""
+
+    alias: str
+    mark: _Mark | None = None
+    readers: int = 0
+    spent: bool = False  # nobody else gets it; it goes with its last reader
+
+
 class _Process:
     """What all readers of this process share."""
 
@@ -48,25 +79,71 @@ class _Process:
         # The extension hands the head's statistics (minimum, maximum) to reads of older versions as well,
         # where they do not hold: a plan that relies on them fails, or loses rows.
         self.database.execute(f"SET GLOBAL disabled_optimizers = '{_MISLED}'")
-        self.readers: dict[LakeAddress, int] = {}
-        self.aliases: dict[LakeAddress, str] = {}
+        self.attachments: dict[LakeAddress, _Attachment] = {}  # in the order of last use
         self.attached = 0
 
-    def enter(self, address: LakeAddress) -> str:
+    def enter(self, address: LakeAddress) -> _Attachment:
         with self.lock:
-            if self.readers.get(address, 0) == 0:
-                self.attached += 1
-                alias = f"source_{self.attached}"
-                self.database.execute(attach_sql(address, alias, read_only=True, trust_data_path=True))
-                self.aliases[address] = alias
-            self.readers[address] = self.readers.get(address, 0) + 1
-            return self.aliases[address]
+            found = self.attachments.get(address)
+            if found is not None and address.shared and not self._still_fits(found):
+                self._retire(address, found)
+                found = None
+            if found is None:
+                found = self._attach(address)
+            self.attachments.pop(address, None)
+            self.attachments[address] = found
+            found.readers += 1
+            return found
 
-    def leave(self, address: LakeAddress) -> None:
+    def leave(self, address: LakeAddress, attachment: _Attachment, *, failed: bool) -> None:
         with self.lock:
-            self.readers[address] -= 1
-            if self.readers[address] == 0:
-                self.database.execute(f"DETACH {identifier(self.aliases.pop(address))}")
+            attachment.readers -= 1
+            # A file can be attached only once, so nobody gets another one while somebody reads it.
+            if attachment.spent or (failed if address.shared else attachment.readers == 0):
+                self._retire(address, attachment)
+            idle = [kept for kept in self.attachments.items() if kept[1].readers == 0]
+            for surplus in idle[: max(0, len(idle) - KEPT_MAX)]:
+                self._retire(*surplus)
+
+    def _attach(self, address: LakeAddress) -> _Attachment:
+        self.attached += 1
+        attachment = _Attachment(f"source_{self.attached}")
+        self.database.execute(attach_sql(address, attachment.alias, read_only=True, trust_data_path=True))
+        if address.shared:
+            try:
+                attachment.mark = self._look(attachment)
+            except BaseException:
+                self._retire(address, attachment)
+                raise
+        return attachment
+
+    def _still_fits(self, attachment: _Attachment) -> bool:
+        """Whether it is the same lake, gone on."""
+        try:
+            now = self._look(attachment)
+        except duckdb.Error:
+            return False  # a connection that was lost, a catalog that was taken away
+        was, attachment.mark = attachment.mark, now
+        return was is not None and was.allows(now)
+
+    def _look(self, attachment: _Attachment) -> _Mark:
+        metadata = Lake(self.database, attachment.alias).metadata
+        row = self.database.execute(
+            f"""SELECT (SELECT arg_min(schema_uuid::VARCHAR, schema_id) FROM {metadata}.ducklake_schema),
+                       (SELECT list((schema_version, begin_snapshot))
+                        FROM {metadata}.ducklake_schema_versions),
+                       (SELECT list(table_name) FROM {metadata}.ducklake_inlined_data_tables)"""
+        ).fetchone()
+        assert row is not None
+        return _Mark(str(row[0]), frozenset(row[1] or ()), frozenset(row[2] or ()))
+
+    def _retire(self, address: LakeAddress, attachment: _Attachment) -> None:
+        attachment.spent = True
+        if self.attachments.get(address) is attachment:
+            del self.attachments[address]
+        if attachment.readers == 0:
+            with suppress(duckdb.Error) if address.shared else nullcontext():  # it may be beyond reach
+                self.database.execute(f"DETACH {identifier(attachment.alias)}")
 
 
 _process: _Process | None = None
@@ -116,6 +193,19 @@ def pinned(address: LakeAddress, own: duckdb.DuckDBPyConnection) -> Iterator[Lak
 
 
 @contextmanager
+def one_view(lake: Lake) -> Iterator[None]:
+    """Everything asked inside is of one moment, that of the first question; and it costs less."""
+    lake.connection.execute("BEGIN")
+    try:
+        yield
+    except BaseException:
+        with suppress(duckdb.Error):  # what failed may have ended it
+            lake.connection.execute("ROLLBACK")
+        raise
+    lake.connection.execute("COMMIT")
+
+
+@contextmanager
 def attached(
     address: LakeAddress, own: duckdb.DuckDBPyConnection, *, name: str | None = None
 ) -> Iterator[Lake]:
@@ -123,11 +213,12 @@ def attached(
     process = _shared()
     _require_file(address)
     try:
-        alias = process.enter(address)
+        attachment, failed = process.enter(address), True
         try:
-            yield Lake(own, alias)
+            yield Lake(own, attachment.alias)
+            failed = False
         finally:
-            process.leave(address)
+            process.leave(address, attachment, failed=failed)
     except (duckdb.Error, OSError) as error:
         fault = _fault(error, what=f"source {name or address}")
         # The cause may hold row values or a password: it is not chained.

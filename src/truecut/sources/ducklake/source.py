@@ -15,7 +15,7 @@ from truecut.model.position import Position
 from truecut.model.table import Mode, TableName, TableSchema
 from truecut.sources.contract import Observation, ReadTask, TableRead, Window, WindowLimits
 from truecut.sources.ducklake import catalog, files, history, schema
-from truecut.sources.ducklake.attach import Lake, attached, connection
+from truecut.sources.ducklake.attach import Lake, attached, connection, one_view
 from truecut.sources.ducklake.tasks import SeedTask
 from truecut.sources.ducklake.window import Planner, gone
 
@@ -35,7 +35,7 @@ class DuckLakeSource:
         stamp = self._stamp()
         if self._seen is not None and stamp is not None and self._seen[0] == stamp:
             return self._seen[1]
-        with connection() as own, attached(self._address, own) as lake:
+        with connection() as own, attached(self._address, own) as lake, one_view(lake):
             identity = catalog.identity(lake)
             oldest, head, head_ms = catalog.bounds(lake)
         seen = Observation(identity, self._position(oldest), self._position(head), head_ms)
@@ -59,7 +59,7 @@ class DuckLakeSource:
         parallelism: int,
     ) -> Window:
         """The changes of each table after its own position, up to a common end."""
-        with connection() as own, attached(self._address, own) as lake:
+        with connection() as own, attached(self._address, own) as lake, one_view(lake):
             planner = Planner(lake, self._address, self._generation, parallelism)
             return planner.plan(tables, upto_max=upto_max.place, limits=limits)
 
