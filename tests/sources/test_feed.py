@@ -121,6 +121,81 @@ def test_new_keys_may_come_in_any_order(lake: LakeWriter, order: str) -> None:
     ]
 
 
+def test_a_window_of_inserts_reads_no_rows_of_before(
+    lake: LakeWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Snapshots say whether they took rows away; where none did, the feed of what was is not even asked."""
+    asked: list[dict[str, int]] = []
+    build: Any = tasks.before_sql
+
+    def noted(*args: Any, **bounds: int) -> str:
+        asked.append(bounds)
+        return str(build(*args, **bounds))
+
+    monkeypatch.setattr(tasks, "before_sql", noted)
+    lake.run("INSERT INTO t VALUES (7, 'a', 7)", "INSERT INTO t VALUES (8, NULL, 8)")
+    place = lake.head()
+    inserts = [(place - 1, 1, INSERT, 7, "a", 7), (place, 1, INSERT, 8, None, 8)]
+    assert read(plan(lake, after=place - 2)) == inserts
+    assert asked == []
+    lake.run("UPDATE t SET v = 70 WHERE id = 7")
+    assert read(plan(lake, after=place - 2)) == [*inserts, (place + 1, 1, UPDATE, 7, "a", 70)]
+    assert asked == [{"first": place - 1, "last": place + 1}]
+
+
+@pytest.mark.parametrize("inlining", [0, 10], ids=["files", "inlined"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM t WHERE id = 1",
+        "DELETE FROM t",
+        "TRUNCATE t",
+        "UPDATE t SET v = 0 WHERE id = 1",
+        "MERGE INTO t USING (SELECT 1 AS id) s ON t.id = s.id WHEN MATCHED THEN DELETE",
+        "MERGE INTO t USING (SELECT 1 AS id) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = 0",
+    ],
+)
+@pytest.mark.parametrize("many", [False, True], ids=["few", "many"])
+def test_a_snapshot_that_takes_rows_away_says_so(
+    make_lake: MakeLake, statement: str, inlining: int, many: bool
+) -> None:
+    """The fact that leaving out the rows of before is built on, for every way to take a row away."""
+    writer = make_lake("sqlite:source.sqlite", inlining=inlining)
+    writer.run("CREATE TABLE t (id INTEGER, tenant VARCHAR, v INTEGER)")
+    writer.run(f"INSERT INTO t SELECT i, 'a', i FROM range(1, {100 if many else 7}) r(i)")
+    writer.transaction(statement, "INSERT INTO t VALUES (1000, 'a', 0)")
+    place = writer.head()
+    window = plan(writer, after=place - 1)
+    assert [type(task) for task in window.tasks] == [FeedTask]
+    assert not any(task.only_inserts for task in window.tasks if isinstance(task, FeedTask))
+    assert {row[2] for row in read(window)} >= {INSERT}
+
+
+def test_windows_of_inserts_have_the_same_columns_as_others(make_lake: MakeLake) -> None:
+    """However a window is read, its batches have one schema: packets of many tasks meet in a sink."""
+    writer = make_lake("sqlite:source.sqlite", inlining=0)
+    writer.run(
+        "CREATE TABLE t (id UUID, tenant VARCHAR, moment TIMESTAMP, doc JSON, n DECIMAL(9,2), l INTEGER[])",
+        "INSERT INTO t VALUES (uuid(), 'a', now()::TIMESTAMP, '{}', 1.5, [1])",
+        "UPDATE t SET tenant = 'b'",
+    )
+    head = writer.head()
+    windows = [plan(writer, mode, after=after) for after in (head - 2, head - 1) for mode in MODES]
+    kinds = [task.only_inserts for window in windows for task in window.tasks if isinstance(task, FeedTask)]
+    assert kinds == [False] * 4
+    inserts = DuckLakeSource(writer.address, generation=1).plan_window(
+        {TABLE.name: (TABLE, Position(1, head - 2), frozenset({"mirror"}))},
+        upto_max=Position(1, head - 1),
+        limits=WindowLimits(rows_max=1000, bytes_max=1 << 40),
+        parallelism=1,
+    )
+    (task,) = inserts.tasks
+    assert isinstance(task, FeedTask)
+    assert task.only_inserts
+    schemas = {batch.schema for window in (*windows, inserts) for t in window.tasks for batch in t.read()}
+    assert len(schemas) == 1
+
+
 @pytest.mark.parametrize("before", [True, False], ids=["before", "meanwhile"])
 def test_several_images_of_a_key_are_told_by_the_versions(
     lake: LakeWriter, monkeypatch: pytest.MonkeyPatch, before: bool

@@ -18,6 +18,7 @@ from truecut.sources.ducklake.attach import Lake
 ROW_CHANGES = frozenset({"inserted_into_table", "deleted_from_table", "inlined_insert", "inlined_delete"})
 UNTOUCHED = frozenset({"altered_table"})  # and these leave the rows as they are
 ORDINARY = ROW_CHANGES | UNTOUCHED
+WITHOUT_DELETES = ORDINARY - {"deleted_from_table", "inlined_delete"}  # an update does both
 
 _ENTRY = re.compile(r"([a-z_]+):((?:\"(?:[^\"]|\"\")*\"|[^,\"])+)")
 
@@ -80,7 +81,7 @@ def bounds(lake: Lake) -> tuple[int, int, int]:
     """(oldest snapshot, newest snapshot, the newest one's commit time in ms)."""
     row = lake.connection.execute(
         f"""SELECT min(snapshot_id), max(snapshot_id),
-                   epoch_ms(arg_max(snapshot_time::TIMESTAMPTZ, snapshot_id))
+                   epoch_ms(arg_max(snapshot_time, snapshot_id)::TIMESTAMPTZ)
             FROM {lake.metadata}.ducklake_snapshot"""
     ).fetchone()
     assert row is not None

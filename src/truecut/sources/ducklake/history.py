@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
 from truecut.sources.contract import WindowLimits
-from truecut.sources.ducklake.catalog import ORDINARY, UNTOUCHED, Snapshot
+from truecut.sources.ducklake.catalog import ORDINARY, UNTOUCHED, WITHOUT_DELETES, Snapshot
 from truecut.sources.ducklake.files import Weight
 
 # A table with a column of such a name hides the feed's own column from us.
@@ -44,6 +44,12 @@ def steps(history: Sequence[Snapshot], *, table_id: int, after: int, upto: int) 
             found.append(snapshot.id)
         previous = snapshot.id
     return found
+
+
+def only_inserts(history: Sequence[Snapshot], *, table_id: int, after: int, upto: int) -> bool:
+    """Whether the snapshots of `(after, upto]` say that they took no row away and changed none."""
+    within = (snapshot for snapshot in history if after < snapshot.id <= upto)
+    return all(snapshot.kinds(table_id) <= WITHOUT_DELETES for snapshot in within)
 
 
 def cut(

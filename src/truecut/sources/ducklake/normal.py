@@ -54,22 +54,19 @@ def unchanged(shape: Shape) -> str:
 
 
 def keep_net(
-    connection: duckdb.DuckDBPyConnection, shape: Shape, *, before: str, after: str, whole: bool = False
+    connection: duckdb.DuckDBPyConnection,
+    shape: Shape,
+    *,
+    before: str | None,
+    after: str,
+    whole: bool = False,
 ) -> None:
     """Make the temporary table `net`: one row for each place and key that changed.
 
     A `whole` one holds those that did not, too: it has a key twice at a place exactly when a side has.
     """
-    columns = range(len(shape.schema.columns))
-    rows = ", ".join(f"CASE WHEN n.place IS NULL THEN o.x{n} ELSE n.x{n} END AS x{n}" for n in columns)
-    moved = "".join(f", CASE WHEN op = {_MOVED} THEN o.x{n} END AS o{n}" for n in _old_columns(shape))
-    wanted = "" if whole else f"WHERE o.place IS NULL OR n.place IS NULL OR NOT ({unchanged(shape)})"
-    # Keys are looked up in the old rows, the right side: where there are none, new ones just pass.
-    connection.execute(
-        f"""CREATE OR REPLACE TEMP TABLE net AS
-            SELECT coalesce(n.place, o.place) AS place, {_became(shape)}::UTINYINT AS op, {rows}{moved}
-            FROM ({after}) n FULL JOIN ({before}) o ON o.place = n.place AND {same_key(shape)} {wanted}"""
-    )
+    rows = _inserted_sql(shape, after) if before is None else _joined_sql(shape, before, after, whole)
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE net AS {rows}")
 
 
 def changes_sql(shape: Shape, *, numbered: bool, bucket: int = 0, buckets: int = 1) -> str:
@@ -83,6 +80,23 @@ def changes_sql(shape: Shape, *, numbered: bool, bucket: int = 0, buckets: int =
         SELECT op::UTINYINT AS {OP}, place::UBIGINT AS {PLACE}, ({seq})::BIGINT AS {SEQ},
                committed_at AS {COMMITTED_AT}, {names}
         FROM ({_rows_sql(shape)}) JOIN times USING (place)"""
+
+
+def _joined_sql(shape: Shape, before: str, after: str, whole: bool) -> str:
+    columns = range(len(shape.schema.columns))
+    rows = ", ".join(f"CASE WHEN n.place IS NULL THEN o.x{n} ELSE n.x{n} END AS x{n}" for n in columns)
+    moved = "".join(f", CASE WHEN op = {_MOVED} THEN o.x{n} END AS o{n}" for n in _old_columns(shape))
+    wanted = "" if whole else f"WHERE o.place IS NULL OR n.place IS NULL OR NOT ({unchanged(shape)})"
+    # Keys are looked up in the old rows, the right side: where there are none, new ones just pass.
+    return f"""
+        SELECT coalesce(n.place, o.place) AS place, {_became(shape)}::UTINYINT AS op, {rows}{moved}
+        FROM ({after}) n FULL JOIN ({before}) o ON o.place = n.place AND {same_key(shape)} {wanted}"""
+
+
+def _inserted_sql(shape: Shape, after: str) -> str:
+    rows = ", ".join(aliases("x", shape))
+    moved = "".join(f", CASE WHEN false THEN x{n} END AS o{n}" for n in _old_columns(shape))
+    return f"SELECT place, {INSERT}::UTINYINT AS op, {rows}{moved} FROM ({after})"
 
 
 def _became(shape: Shape) -> str:

@@ -19,7 +19,7 @@ from truecut.lake import LakeAddress, identifier, literal
 from truecut.model.change import COMMITTED_AT, CONTROL_FIELDS, CONTROL_NAMES, OP, PLACE, READ, SEQ
 from truecut.model.table import TableName
 from truecut.sources.ducklake import catalog, files, history, normal
-from truecut.sources.ducklake.attach import Lake, connection, pinned
+from truecut.sources.ducklake.attach import Lake, connection, one_view, pinned
 from truecut.sources.ducklake.catalog import TableVersion
 from truecut.sources.ducklake.schema import Shape, Version
 
@@ -62,6 +62,7 @@ class FeedTask:
     source: TableVersion
     versions: tuple[Version, ...]  # the first is `after`, the last is `upto`
     numbered: bool  # an append table reads it: each change has a number of its own
+    only_inserts: bool = False  # its snapshots say so: there are no rows of before
 
     @property
     def table(self) -> TableName:
@@ -140,12 +141,14 @@ def keep_feed(lake: Lake, task: FeedTask) -> bool:
     """Make `net` and `times` from the feed; False when it cannot be believed."""
     after, upto = task.versions[0].snapshot, task.versions[-1]
     bounds = {"first": first_wanted(after), "last": upto.snapshot}
-    before = before_sql(lake, task.table, upto.expressions, **bounds)
     put = after_sql(lake, task.table, upto.expressions, **bounds)
+    before = None if task.only_inserts else before_sql(lake, task.table, upto.expressions, **bounds)
     # One statement, so one view of the catalog. The feed stands neither filters nor ORDER BY: there are
     # none, and a FULL JOIN hands none down to its sides.
     normal.keep_net(lake.connection, task.shape, before=before, after=put, whole=True)
-    if not feed_was_exact(lake, task.source, after=after):
+    with one_view(lake):
+        exact = feed_was_exact(lake, task.source, after=after)
+    if not exact:
         return False
     null, ascending = look_at_keys(lake.connection, task.shape)
     if null:

@@ -133,12 +133,18 @@ class Planner:
         ):
             weights = [weight for weight in one.weights if weight.snapshot <= upto]
             pieces = history.split(weights, after=one.after, upto=upto, parallelism=self.parallelism)
-            spans = [
-                versions(one, found, _within(steps, a, b), after=a)
+            return [
+                FeedTask(
+                    self.address,
+                    shape,
+                    one.start,
+                    versions(one, found, _within(steps, a, b), after=a),
+                    numbered,
+                    history.only_inserts(since, table_id=one.start.id, after=a, upto=b),
+                )
                 for a, b in pieces
                 if any(a < step <= b for step in steps)
             ]
-            return [FeedTask(self.address, shape, one.start, span, numbered) for span in spans]
         rows = max(files.live_rows(self.lake, one.start.id, at=at) for at in (one.after, upto))
         compared = versions(one, found, _within(steps, one.after, upto), after=one.after)
         buckets = history.buckets(rows)
