@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+
+from tests.ports import free_port
 
 _NOBODY = 65534
 _VERSIONS = {16: "pginstall", 18: "pginstall18"}
@@ -53,7 +54,7 @@ def postgres_server(
         os.chown(folder, _NOBODY, _NOBODY)
     data = folder / "data"
     initdb = ["-D", str(data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"]
-    port = _free_port()
+    port = free_port()
     options = [f"-p {port}", f"-k {folder}", "-c listen_addresses=127.0.0.1", *(f"-c {s}" for s in settings)]
     pg_ctl = [_binary(version, "pg_ctl"), "-D", str(data), "-w", "-l", str(folder / "log")]
     try:
@@ -91,9 +92,3 @@ def _run(command: Sequence[str], folder: Path) -> str:
         server = log.read_text() if log.exists() else ""
         raise RuntimeError(f"{Path(command[0]).name} failed: {done.stdout}{done.stderr}{server}")
     return done.stdout.strip()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -37,6 +37,15 @@ class Fault:
     fix: str
     retry: Retry = Retry.NOT_RETRYABLE
 
+    def document(self) -> dict[str, object]:
+        """As JSON documents show it."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "retryable": self.retry is Retry.RETRYABLE,
+            "fix": self.fix,
+        }
+
 
 class TruecutError(Exception):
     """Raised where a fault cannot be returned as data."""
@@ -54,16 +63,17 @@ class TruecutError(Exception):
         self.fault = Fault(code, message, fix, retry)
         self.exit_code = exit_code
 
+    @staticmethod
+    def of(fault: Fault, exit_code: ExitCode = ExitCode.FAILED) -> TruecutError:
+        """The fault, as something to raise."""
+        return TruecutError(fault.code, fault.message, fix=fault.fix, retry=fault.retry, exit_code=exit_code)
+
     def __reduce__(self) -> tuple[object, ...]:
         # Crosses process borders (executors): rebuild from the parts.
-        return _rebuild, (self.fault, self.exit_code)
+        return TruecutError.of, (self.fault, self.exit_code)
 
     def __str__(self) -> str:
         return f"{self.fault.code} {self.fault.message}\n  fix: {self.fault.fix}"
-
-
-def _rebuild(fault: Fault, exit_code: ExitCode) -> TruecutError:
-    return TruecutError(fault.code, fault.message, fix=fault.fix, retry=fault.retry, exit_code=exit_code)
 
 
 def require(condition: bool, law: str) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 import psutil
 import pyspark
 
+from tests.ports import free_port
+
 START_S_MAX = 60
 
 
@@ -40,7 +42,7 @@ class Cluster:
 @contextmanager
 def spark_cluster(folder: Path, *, workers: int) -> Iterator[Cluster]:
     """Start it on a free port; whatever is left of it is killed at the end."""
-    port = _free_port()
+    port = free_port()
     url = f"spark://127.0.0.1:{port}"
     master = _start(folder, "master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
     started: list[subprocess.Popen[bytes]] = []
@@ -94,9 +96,3 @@ def _wait_for(port: int) -> None:
             time.sleep(0.2)
         else:
             return
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

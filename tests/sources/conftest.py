@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres_server import PostgresServer, postgres_server
 from tests.sources.lake_writer import LakeWriter
 from truecut.lake import parse_address
 
@@ -28,10 +27,3 @@ def make_lake(tmp_path: Path) -> Iterator[MakeLake]:
     yield make
     for writer in writers:
         writer.close()
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """One real PostgreSQL for all tests that want one."""
-    with postgres_server() as server:
-        yield server

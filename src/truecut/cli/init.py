@@ -118,8 +118,7 @@ def _find_tables(dsn: str) -> list[FoundTable]:
             "GROUP BY ALL ORDER BY ALL"
         ).fetchall()
     except duckdb.Error as error:
-        fault = fault_of(error, what=f"The catalog {address}")
-        raise TruecutError(fault.code, fault.message, fix=fault.fix, retry=fault.retry) from None
+        raise TruecutError.of(fault_of(error, what=f"The catalog {address}")) from None
     finally:
         connection.close()
     return [FoundTable(schema, name, tuple(columns)) for schema, name, columns in rows]

@@ -37,3 +37,8 @@ class Position:
         if match is None:
             raise ValueError(f"not a position: {text!r}; expected e.g. 00000001-0000000001A2B3C0")
         return cls(int(match[1], 16), int(match[2], 16))
+
+
+def text_of(position: Position | None) -> str | None:
+    """Its text, where there may be none."""
+    return None if position is None else str(position)

@@ -12,10 +12,11 @@ from typing import Any
 
 from truecut.config.settings import Pipeline, SinkSettings
 from truecut.core.delivery import CHANGED_CODE, Copy
-from truecut.errors import Fault, Retry
-from truecut.model.position import Position
+from truecut.errors import Fault
+from truecut.model.position import Position, text_of
 from truecut.runtime.control import is_postgres
 from truecut.runtime.outlook import Outlook, is_outstanding, look_ahead
+from truecut.runtime.pauses import how_to_resume
 from truecut.runtime.tables import Outstanding, TableFacts, outstanding, table_facts
 from truecut.sinks.ducklake import cursor
 
@@ -124,13 +125,13 @@ class _Forecast:
         return {
             "name": sink.name,
             "action": self._action(sink, lacks),
-            "cursor": None if state.cursor is None else str(state.cursor),
+            "cursor": text_of(state.cursor),
             "outstanding": {
                 "snapshots": max((lack.snapshots for lack in lacks), default=0),
                 "changes_estimate": sum(lack.changes for lack in lacks),
                 "bytes_estimate": sum(lack.size_bytes for lack in lacks),
             },
-            "error": None if state.fault is None else _fault(state.fault),
+            "error": None if state.fault is None else state.fault.document(),
         }
 
     def _action(self, sink: SinkSettings, lacks: list[Outstanding]) -> str:
@@ -161,7 +162,7 @@ def _table(fact: TableFacts) -> dict[str, Any]:
         "name": fact.name,
         "rows": fact.rows,
         "bytes": fact.size_bytes,
-        "error": None if fact.fault is None else _fault(fact.fault),
+        "error": None if fact.fault is None else fact.fault.document(),
     }
 
 
@@ -183,15 +184,6 @@ def _stop(sink: SinkSettings, table: str, fault: Fault) -> dict[str, Any]:
     }
 
 
-def _fault(fault: Fault) -> dict[str, Any]:
-    return {
-        "code": fault.code,
-        "message": fault.message,
-        "retryable": fault.retry is Retry.RETRYABLE,
-        "fix": fault.fix,
-    }
-
-
 def _needs_accept(copy: Copy) -> bool:
     return copy.hold is not None and copy.hold.code == CHANGED_CODE
 
@@ -199,4 +191,4 @@ def _needs_accept(copy: Copy) -> bool:
 def _way_out(table: str, copy: Copy) -> str:
     if _needs_accept(copy):
         return "Run once with --accept to replace the copy, or take the change of the settings back."
-    return f"Remove the cause, then run `truecut resume FILE --table {table}`."
+    return how_to_resume(table)

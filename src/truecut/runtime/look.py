@@ -140,5 +140,4 @@ def _exists(connection: duckdb.DuckDBPyConnection, lake: str, table: TableName) 
 
 
 def _classified(error: duckdb.Error | OSError, sink: SinkSettings) -> TruecutError:
-    fault = fault_of(error, what=f"sink {sink.name}")
-    return TruecutError(fault.code, fault.message, fix=fault.fix, retry=fault.retry)
+    return TruecutError.of(fault_of(error, what=f"sink {sink.name}"))

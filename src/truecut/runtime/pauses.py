@@ -53,6 +53,11 @@ def resume(state: Path, *, sink: str | None = None, table: str | None = None) ->
     return was_paused
 
 
+def how_to_resume(table: str) -> str:
+    """The way out for a held table."""
+    return f"Remove the cause, then run `truecut resume FILE --table {table}`."
+
+
 def resumed(state: Path, *, table: str) -> None:
     """The request has been taken up."""
     (state / "resume" / _file(None, table)).unlink(missing_ok=True)

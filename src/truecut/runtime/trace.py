@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import IO
 
 from truecut.core.state import Delivery, SinkState
-from truecut.model.position import Position
+from truecut.model.position import text_of
 
 VARIABLE = "TRUECUT_TRACE"
 _STARTS = {"changes": "StartWave", "seed": "StartSeed", "persist": "PersistIdle"}
@@ -82,7 +82,7 @@ def actions(before: Delivery, after: Delivery) -> Iterator[tuple[str, dict[str, 
     """The spec's actions between two states of the machine, one call apart."""
     source = (before.identity, before.oldest, before.head)
     if source != (after.identity, after.oldest, after.head):
-        oldest, head = _text(after.oldest), _text(after.head)
+        oldest, head = text_of(after.oldest), text_of(after.head)
         yield "Observe", {"identity": after.identity, "oldest": oldest, "head": head}
     for name, sink in after.sinks.items():
         old = before.sinks[name]
@@ -114,7 +114,7 @@ def _action(
         case "recovering", "acquired":
             return "RecoveryFail", {}
         case "recovering", "idle":
-            return "Recovered", {"cursor": _text(sink.cursor), "copy": _copy(sink)}
+            return "Recovered", {"cursor": text_of(sink.cursor), "copy": _copy(sink)}
         case "idle", "applying":
             return _started(after, sink)
         case "applying", _:
@@ -127,11 +127,11 @@ def _started(after: Delivery, sink: SinkState) -> tuple[str, dict[str, object]]:
     wave = after.waves[sink.wave]
     fields: dict[str, object] = {
         "wave": wave.id,
-        "expected": _text(sink.cursor),
-        "upto": _text(wave.upto_max),
+        "expected": text_of(sink.cursor),
+        "upto": text_of(wave.upto_max),
     }
     if wave.kind == "changes":
-        fields["after"] = _text(wave.after)
+        fields["after"] = text_of(wave.after)
     return _STARTS[wave.kind], fields
 
 
@@ -143,16 +143,12 @@ def _answered(before: Delivery, old: SinkState, sink: SinkState) -> tuple[str, d
     done: dict[str, object] = {"wave": wave.id, "copy": _copy(sink)}
     seeded = wave.kind == "seed" and sink.copies != old.copies
     if sink.cursor != old.cursor or seeded:
-        return "WaveCommit", {**done, "cursor": _text(sink.cursor)}
+        return "WaveCommit", {**done, "cursor": text_of(sink.cursor)}
     if wave.kind == "changes" and sink.position != old.position:
-        return "Advance", {**done, "upto": _text(sink.position)}
+        return "Advance", {**done, "upto": text_of(sink.position)}
     return "WaveAbort", done
 
 
 def _copy(sink: SinkState) -> str:
     statuses = {copy.status for copy in sink.copies.values()}
     return statuses.pop() if len(statuses) == 1 else "mixed"
-
-
-def _text(position: Position | None) -> str | None:
-    return None if position is None else str(position)

@@ -9,9 +9,10 @@ from typing import Any
 
 from truecut.config.settings import Pipeline
 from truecut.core.delivery import PAUSED_CODE, Delivery, SinkState, Wave
-from truecut.errors import Fault, Retry
+from truecut.errors import Fault
 from truecut.model.order import Receipt
-from truecut.model.position import Position
+from truecut.model.position import Position, text_of
+from truecut.runtime.pauses import how_to_resume
 from truecut.sources.contract import Observation
 
 
@@ -93,15 +94,15 @@ class View:
         return SinkView(
             name=name,
             state=_state_of(sink, state.head),
-            cursor=_text(sink.cursor),
-            position=_text(sink.position),
+            cursor=text_of(sink.cursor),
+            position=text_of(sink.position),
             lag_ms=self._lag(sink.position, state.head, wall_ms),
             rows_applied=self._rows.get(name, 0),
             error=_error_of(sink),
             tables={
                 table: {
                     "status": copy.status,
-                    "at": _text(copy.at),
+                    "at": text_of(copy.at),
                     "error": None
                     if copy.hold is None
                     else {"code": copy.hold.code, "message": copy.hold.message},
@@ -135,11 +136,11 @@ class View:
         """This runner's own report."""
         fault = self.source_fault
         return {
-            "head": _text(self.head),
-            "oldest": _text(self.oldest),
+            "head": text_of(self.head),
+            "oldest": text_of(self.oldest),
             "unrouted": dict(self.unrouted),
             "observed_at_ms": time.time_ns() // 1_000_000,
-            "error": None if fault is None else _fault_json(fault),
+            "error": None if fault is None else fault.document(),
         }
 
 
@@ -159,26 +160,13 @@ def _stopped(hold: Any) -> bool:
 
 def _error_of(sink: SinkState) -> dict[str, Any] | None:
     if sink.fault is not None:
-        return _fault_json(sink.fault)
+        return sink.fault.document()
     for table, copy in sink.copies.items():
         if copy.hold is not None and _stopped(copy.hold):
             return {
                 "code": copy.hold.code,
                 "message": copy.hold.message,
                 "retryable": False,
-                "fix": f"Remove the cause, then run `truecut resume FILE --table {table}`.",
+                "fix": how_to_resume(table),
             }
     return None
-
-
-def _fault_json(fault: Fault) -> dict[str, Any]:
-    return {
-        "code": fault.code,
-        "message": fault.message,
-        "retryable": fault.retry is Retry.RETRYABLE,
-        "fix": fault.fix,
-    }
-
-
-def _text(position: Position | None) -> str | None:
-    return None if position is None else str(position)

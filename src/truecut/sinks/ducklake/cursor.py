@@ -24,7 +24,7 @@ import duckdb
 from truecut.errors import require
 from truecut.lake import identifier
 from truecut.model.cursor import Cursor
-from truecut.model.position import Position
+from truecut.model.position import Position, text_of
 from truecut.sinks.ducklake.pool import Lake
 
 SCHEMA = "_truecut"
@@ -150,10 +150,9 @@ def _existing_row(lake: Lake, pipeline: str) -> CursorRow | None:
 
 
 def _insert(lake: Lake, row: CursorRow) -> None:
-    position = None if row.cursor.position is None else str(row.cursor.position)
     lake.connection.execute(
         f"INSERT INTO {_table(lake)} VALUES (?, ?, ?, ?, ?, now())",
-        [row.pipeline, row.number, position, row.cursor.token, row.cursor.to_json()],
+        [row.pipeline, row.number, text_of(row.cursor.position), row.cursor.token, row.cursor.to_json()],
     )
 
 
