@@ -8,6 +8,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
+from functools import partial
 
 from specs import tlc
 
@@ -22,8 +23,14 @@ def main(arguments: list[str]) -> int:
 def run(model: str) -> bool:
     """Whether the model was violated; says so with states, depth and time."""
     started, used = time.monotonic(), _cpu_s()
-    memory = "8g" if model in tlc.LARGE else "2g"
-    verdict = tlc.check(tlc.config(model), module=tlc.module_of(model), memory=memory, timeout_s=48 * 3600)
+    large = model in tlc.LARGE
+    verdict = tlc.check(
+        tlc.config(model),
+        module=tlc.module_of(model),
+        memory="8g" if large else "2g",
+        timeout_s=48 * 3600,
+        on_line=partial(_show_progress, model) if large else lambda _: None,
+    )
     seconds, cpu = round(time.monotonic() - started), round(_cpu_s() - used)
     print(
         f"{model}: {verdict.violated or 'holds'}; {verdict.distinct:,} distinct states, "
@@ -31,6 +38,12 @@ def run(model: str) -> bool:
         flush=True,
     )
     return verdict.violated is not None
+
+
+def _show_progress(model: str, line: str) -> None:
+    """TLC tells once a minute how far it is, which is all that is seen of a large model for hours."""
+    if line.startswith("Progress("):
+        print(f"{model}: {line.rstrip()}", file=sys.stderr, flush=True)
 
 
 def _cpu_s() -> float:

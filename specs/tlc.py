@@ -9,9 +9,12 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import IO
 
 SPECS = Path(__file__).parent
 MODELS = SPECS / "models"
@@ -77,8 +80,9 @@ def check(
     options: tuple[str, ...] = (),
     memory: str = "2g",
     timeout_s: int = 900,
+    on_line: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
-    """Run TLC to its end."""
+    """Run TLC to its end. `on_line` is told what it prints as it comes."""
     with tempfile.TemporaryDirectory(prefix="truecut-tlc-") as folder:
         path = Path(folder) / "model.cfg"
         path.write_text(configuration)
@@ -101,10 +105,40 @@ def check(
             *options,
             module.name,
         ]
-        done = subprocess.run(
-            command, cwd=module.parent, capture_output=True, text=True, timeout=timeout_s, check=False
-        )
-    return _verdict(done.stdout + done.stderr)
+        with (Path(folder) / "stderr").open("w+") as stderr:
+            printed = _run(command, cwd=module.parent, stderr=stderr, timeout_s=timeout_s, on_line=on_line)
+            stderr.seek(0)
+            output = printed + stderr.read()
+    return _verdict(output)
+
+
+def _run(
+    command: list[str], *, cwd: Path, stderr: IO[str], timeout_s: int, on_line: Callable[[str], None]
+) -> str:
+    """What the command prints on stdout. Killed when it takes too long, or when nobody listens any more."""
+    lines = []
+    expired = threading.Event()
+    with subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=stderr, text=True) as process:
+        assert process.stdout is not None
+
+        def expire() -> None:
+            expired.set()
+            process.kill()
+
+        watchdog = threading.Timer(timeout_s, expire)
+        watchdog.start()
+        try:
+            for line in process.stdout:
+                lines.append(line)
+                on_line(line)
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            watchdog.cancel()
+    if expired.is_set():
+        raise subprocess.TimeoutExpired(command, timeout_s, output="".join(lines))
+    return "".join(lines)
 
 
 def _verdict(output: str) -> Verdict:
