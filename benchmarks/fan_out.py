@@ -1,10 +1,11 @@
 """Fan-out: many destinations, a hundred changed rows each, against the plain way, in one run.
 
 The plain way: eight threads; attach, delete, insert, update a cursor table, commit, detach; no fence, and
-the rows already split by destination in memory. Ours: from the source's commit until every sink has it,
-reading, routing, fence and cursors included.
+the rows already split by destination. Ours: from the source's commit until every sink has it, with reading,
+routing, fence and cursors. Both change the same rows, round by round in turn, and are compared in the end.
 
-    python -m benchmarks.fan_out [--sinks 500] [--kind sqlite] [--rounds 3]
+    python -m benchmarks.fan_out [--sinks 500] [--kind sqlite] [--changes inserts] [--rounds 3]
+    python -m benchmarks.fan_out --sinks 100 --sweep       both ways with 1, 2, 4, 8 and 16 workers
 """
 
 from __future__ import annotations
@@ -12,18 +13,23 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import duckdb
 
 from benchmarks.measure import Measured, measured
 from benchmarks.rig import COLUMNS, TABLE, Rig, rig
+from tests.postgres_server import postgres_server
 from truecut.lake import LakeAddress, attach_sql, connect, parse_address
 
 ROWS = 100
 START_ROWS = 1_000
-THREADS = 8
+WORKERS = 8
+SWEEP = (1, 2, 4, 8, 16)
+AddressOf = Callable[[str], LakeAddress]
 
 
 def main() -> None:
@@ -32,105 +38,127 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--sinks", type=int, default=500)
-    parser.add_argument("--kind", choices=["duckdb", "sqlite"], default="sqlite")
+    parser.add_argument("--kind", choices=["duckdb", "sqlite", "postgres"], default="sqlite")
+    parser.add_argument("--changes", choices=["inserts", "updates"], default="inserts")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sweep", action="store_true", help="over numbers of workers")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="truecut-bench-") as name:
-        folder = Path(name)
-        plain = _plain(folder / "plain", sinks=options.sinks, kind=options.kind, rounds=options.rounds)
-        ours = _ours(folder / "ours", sinks=options.sinks, kind=options.kind, rounds=options.rounds)
-    for title, runs in (("plain", plain), ("truecut", ours)):
+    for workers in SWEEP if options.sweep else (WORKERS,):
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="truecut-bench-")))
+            address_of = _addresses(stack, folder, options.kind)
+            ways = Ways(stack, folder, address_of, sinks=options.sinks, workers=workers)
+            plain, ours = ways.measure(options.changes, rounds=options.rounds)
+        title = f"{options.sinks} sinks, {options.changes}, {options.kind}, {workers} workers"
+        _say(title, options.sinks, plain, ours)
+
+
+def _addresses(stack: ExitStack, folder: Path, kind: str) -> AddressOf:
+    if kind == "postgres":
+        server = stack.enter_context(postgres_server())
+        return lambda name: parse_address(f"postgres:{server.create_database(name)}", name, base=folder)
+    prefix = "sqlite:" if kind == "sqlite" else ""
+    return lambda name: parse_address(f"{prefix}{name}.db", name, base=folder)
+
+
+def _say(title: str, sinks: int, plain: Sequence[Measured], ours: Sequence[Measured]) -> None:
+    print(title)
+    for name, runs in (("plain", plain), ("truecut", ours)):
         wall = statistics.median(run.wall_s for run in runs)
         cpu = statistics.median(run.cpu_s for run in runs)
         rss = max(run.peak_rss_mb for run in runs)
-        print(
-            f"{title:8} {options.sinks / wall:7.1f} sinks/s  {wall:6.2f} s  {cpu:6.2f} CPU s  {rss:6.0f} MB"
-        )
-    ratio = statistics.median(r.wall_s for r in plain) / statistics.median(r.wall_s for r in ours)
-    print(f"ratio    {ratio:.2f} x on {options.kind} catalogs")
+        print(f"  {name:8} {sinks / wall:6.1f} sinks/s  {wall:6.2f} s  {cpu:6.2f} CPU s  {rss:6.0f} MB")
+    ratios = [a.wall_s / b.wall_s for a, b in zip(plain, ours, strict=True)]
+    print(f"  ratio    {statistics.median(ratios):.2f} x", flush=True)
 
 
-def _ours(folder: Path, *, sinks: int, kind: str, rounds: int) -> list[Measured]:
-    folder.mkdir()
-    results = []
-    with rig(folder, sinks=sinks, kind=kind, routed=True) as bench:
-        _fill(bench, sinks)
-        with bench.running():
-            for step in range(rounds + 1):  # the first warms up
-                _change(bench, step)
+class Ways:
+    """The same lakes twice: one set for the plain way, one for ours."""
+
+    def __init__(
+        self, stack: ExitStack, folder: Path, address_of: AddressOf, *, sinks: int, workers: int
+    ) -> None:
+        self._sinks = sinks
+        self._plain = [address_of(f"plain{n}") for n in range(sinks)]
+        self._pool = stack.enter_context(ThreadPoolExecutor(workers))
+        self._root = stack.enter_context(connect())
+        mine = [address_of(f"ours{n}") for n in range(sinks)]
+        self._bench: Rig = stack.enter_context(rig(folder, lakes=mine, routed=True, workers=workers))
+
+    def measure(self, changes: str, *, rounds: int) -> tuple[list[Measured], list[Measured]]:
+        """In turn, so that whatever else the machine does meets both; the first rounds warm up."""
+        list(self._pool.map(self._make, range(self._sinks)))
+        source = self._bench.source
+        source.execute(f"INSERT INTO lake.{TABLE} {self._rows(0, START_ROWS)}")
+        plain, ours = [], []
+        with self._bench.running():
+            for step in range(rounds + 2):
+                first = step * ROWS + (START_ROWS if changes == "inserts" else 0)
                 with measured() as run:
-                    bench.wait_until_current()
-                results.append(run)
-    return results[1:]
+                    list(
+                        self._pool.map(lambda n, at=first, s=step: self._flush(n, at, s), range(self._sinks))
+                    )
+                plain.append(run)
+                with self._bench.unseen():
+                    self._commit(first, changes)
+                with measured() as run:
+                    self._bench.wait_until_current()
+                ours.append(run)
+        self._compare()
+        return plain[2:], ours[2:]
 
+    def _rows(self, first: int, rows: int, *, changed: int = 0) -> str:
+        """Rows `first…` of every tenant."""
+        low, high = first * self._sinks, (first + rows) * self._sinks
+        return (
+            f"SELECT i, 't' || (i % {self._sinks}), i + {changed}, i, i, 'text ' || i, 'more',"
+            f" TIMESTAMP '2026-01-01' FROM range({low}, {high}) r(i)"
+        )
 
-def _fill(bench: Rig, sinks: int) -> None:
-    bench.source.execute(
-        f"INSERT INTO lake.{TABLE} SELECT i, 't' || (i % {sinks}), i, i, i, 'text ' || i, 'more',"
-        f" now()::TIMESTAMP FROM range({sinks * START_ROWS}) r(i)"
-    )
+    def _commit(self, first: int, changes: str) -> None:
+        """A hundred rows of every tenant, in one commit at the source."""
+        if changes == "inserts":
+            self._bench.source.execute(f"INSERT INTO lake.{TABLE} {self._rows(first, ROWS, changed=1)}")
+            return
+        low, high = first * self._sinks, (first + ROWS) * self._sinks - 1
+        self._bench.source.execute(f"UPDATE lake.{TABLE} SET a = a + 1 WHERE id BETWEEN {low} AND {high}")
 
+    def _make(self, n: int) -> None:
+        lake = self._root.cursor()
+        lake.execute(attach_sql(self._plain[n], f"l{n}", create=True))
+        lake.execute(f"CREATE TABLE l{n}.{TABLE} ({COLUMNS})")
+        lake.execute(f"CREATE TABLE l{n}.main.cursor AS SELECT 0 AS position")
+        lake.execute(f"INSERT INTO l{n}.{TABLE} {self._share(n, self._rows(0, START_ROWS))}")
+        lake.execute(f"DETACH l{n}")
 
-def _change(bench: Rig, step: int) -> None:
-    """A hundred rows of every tenant, in one commit."""
-    sinks = len(bench.pipeline.sinks)
-    low = step * ROWS * sinks
-    bench.source.execute(
-        f"UPDATE lake.{TABLE} SET a = a + 1 WHERE id BETWEEN {low} AND {low + ROWS * sinks - 1}"
-    )
+    def _flush(self, n: int, first: int, step: int) -> None:
+        rows = self._share(n, self._rows(first, ROWS, changed=1))
+        lake = self._root.cursor()
+        lake.execute(f"CREATE TEMP TABLE arrived AS {rows}")
+        lake.execute(attach_sql(self._plain[n], f"l{n}"))
+        lake.execute("BEGIN")
+        lake.execute(f"DELETE FROM l{n}.{TABLE} WHERE id IN (SELECT i FROM arrived)")
+        lake.execute(f"INSERT INTO l{n}.{TABLE} FROM arrived")
+        lake.execute(f"UPDATE l{n}.main.cursor SET position = {step}")
+        lake.execute("COMMIT")
+        lake.execute(f"DETACH l{n}")
+        lake.execute("DROP TABLE arrived")
 
+    def _share(self, n: int, rows: str) -> str:
+        return rows.replace("range(", f"range({n} + ").replace(") r(i)", f", {self._sinks}) r(i)")
 
-def _plain(folder: Path, *, sinks: int, kind: str, rounds: int) -> list[Measured]:
-    folder.mkdir()
-    prefix = "sqlite:" if kind == "sqlite" else ""
-    addresses = [parse_address(f"{prefix}t{n}.db", f"t{n}", base=folder) for n in range(sinks)]
-    with ThreadPoolExecutor(THREADS, initializer=lambda: None) as pool:
-        list(pool.map(lambda n: _plain_make(addresses[n], n, sinks), range(sinks)))
-        results = []
-        for step in range(rounds + 1):
-            with measured() as run:
-                list(pool.map(lambda n, s=step: _plain_flush(addresses[n], n, sinks, s), range(sinks)))
-            results.append(run)
-    return results[1:]
+    def _compare(self) -> None:
+        """Both ways must have made the same tables."""
+        for n, sink in enumerate(self._bench.pipeline.sinks):
+            one, other = (self._digest(address) for address in (self._plain[n], sink.address))
+            assert one == other, f"sink {n} differs"
 
-
-_root = None
-
-
-def _cursor() -> duckdb.DuckDBPyConnection:
-    global _root
-    if _root is None:
-        _root = connect(threads=1)
-    return _root.cursor()
-
-
-def _plain_make(address: LakeAddress, n: int, sinks: int) -> None:
-    lake = _cursor()
-    lake.execute(attach_sql(address, f"l{n}", create=True))
-    lake.execute(f"CREATE TABLE l{n}.main.events ({COLUMNS})")
-    lake.execute(f"CREATE TABLE l{n}.main.cursor (position BIGINT)")
-    lake.execute(f"INSERT INTO l{n}.main.cursor VALUES (0)")
-    lake.execute(
-        f"INSERT INTO l{n}.main.events SELECT i, 't{n}', i, i, i, 'text ' || i, 'more', now()::TIMESTAMP"
-        f" FROM range({n}, {sinks * START_ROWS}, {sinks}) r(i)"
-    )
-    lake.execute(f"DETACH l{n}")
-
-
-def _plain_flush(address: LakeAddress, n: int, sinks: int, step: int) -> None:
-    low = step * ROWS * sinks
-    rows = (
-        f"SELECT i AS id, 't{n}', i + 1, i, i, 'text ' || i, 'more', now()::TIMESTAMP"
-        f" FROM range({low + n}, {low + ROWS * sinks}, {sinks}) r(i)"
-    )
-    lake = _cursor()
-    lake.execute(attach_sql(address, f"l{n}"))
-    lake.execute("BEGIN")
-    lake.execute(f"DELETE FROM l{n}.main.events WHERE id IN (SELECT id FROM ({rows}))")
-    lake.execute(f"INSERT INTO l{n}.main.events {rows}")
-    lake.execute(f"UPDATE l{n}.main.cursor SET position = {step}")
-    lake.execute("COMMIT")
-    lake.execute(f"DETACH l{n}")
+    def _digest(self, address: LakeAddress) -> object:
+        lake: duckdb.DuckDBPyConnection = self._root.cursor()
+        lake.execute(attach_sql(address, "compared", read_only=True))
+        found = lake.execute(f"SELECT count(*), bit_xor(hash(t)) FROM compared.{TABLE} t").fetchone()
+        lake.execute("DETACH compared")
+        return found
 
 
 if __name__ == "__main__":

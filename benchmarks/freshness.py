@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.rig import TABLE, rig
+from benchmarks.rig import TABLE, lakes_in, rig
 
 COMMITS_PER_S = 5
 
@@ -28,7 +28,7 @@ def main() -> None:
     part = options.rate // COMMITS_PER_S
     with (
         tempfile.TemporaryDirectory(prefix="truecut-bench-") as name,
-        rig(Path(name), sinks=options.sinks, kind="sqlite", routed=True) as bench,
+        rig(Path(name), lakes=lakes_in(Path(name), options.sinks), routed=True) as bench,
         bench.running(),
     ):
         committed: list[tuple[int, float]] = []

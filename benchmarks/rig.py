@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import duckdb
@@ -21,13 +21,14 @@ from truecut.config.settings import (
     SparkSettings,
     TableSettings,
 )
-from truecut.lake import attach_sql, connect, parse_address
+from truecut.lake import LakeAddress, attach_sql, connect, parse_address
 from truecut.model.table import TableName
 from truecut.runtime.control import open_control
 from truecut.runtime.ending import Until
 from truecut.runtime.runner import Runner
 from truecut.runtime.trace import Trace
 from truecut.runtime.view import View
+from truecut.sources.contract import Observation, Source
 from truecut.sources.ducklake import DuckLakeSource
 from truecut.spark.session import open_session
 
@@ -35,6 +36,25 @@ TABLE = "main.events"
 COLUMNS = (
     "id BIGINT, tenant VARCHAR, a BIGINT, b BIGINT, c DOUBLE, d VARCHAR, e VARCHAR, changed_at TIMESTAMP"
 )
+
+
+class Curtain:
+    """A source whose new commits can be kept from the pipeline until all of them are there."""
+
+    def __init__(self) -> None:
+        self.drawn = False
+        self._seen: Observation | None = None
+
+    def before(self, source: Source) -> Source:
+        real = source.observe
+
+        def observe() -> Observation:
+            if not self.drawn or self._seen is None:
+                self._seen = real()
+            return self._seen
+
+        source.observe = observe  # type: ignore[method-assign]
+        return source
 
 
 @dataclass
@@ -45,11 +65,16 @@ class Rig:
     source: duckdb.DuckDBPyConnection
     spark: SparkSession
     view: View | None = None
+    curtain: Curtain = field(default_factory=Curtain)
 
-    def with_batch(self, *, rows_max: int) -> Rig:
-        """The same with other windows."""
-        batch = replace(self.pipeline.batch, rows_max=rows_max)
-        return replace(self, pipeline=replace(self.pipeline, batch=batch))
+    @contextmanager
+    def unseen(self) -> Iterator[None]:
+        """What is committed in the block reaches the pipeline at its end, at once."""
+        self.curtain.drawn = True
+        try:
+            yield
+        finally:
+            self.curtain.drawn = False
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -90,7 +115,9 @@ class Rig:
             pipeline,
             name=f"bench-{time.monotonic_ns()}",
             spark=self.spark,
-            open_source=lambda generation: DuckLakeSource(pipeline.source.address, generation=generation),
+            open_source=lambda generation: self.curtain.before(
+                DuckLakeSource(pipeline.source.address, generation=generation)
+            ),
             control=open_control(pipeline.control, pipeline=pipeline.name),
             trace=Trace(None),
             until=Until(),
@@ -98,31 +125,26 @@ class Rig:
         )
 
 
+def lakes_in(folder: Path, count: int) -> list[LakeAddress]:
+    """Sinks on SQLite catalogs."""
+    return [parse_address(f"sqlite:lakes/t{n}.db", f"lakes/t{n}", base=folder) for n in range(count)]
+
+
 @contextmanager
-def rig(folder: Path, *, sinks: int, kind: str, routed: bool) -> Iterator[Rig]:
-    """`sinks` lakes on catalogs of `kind` (duckdb, sqlite); routed: each its own tenant's rows."""
-    prefix = "sqlite:" if kind == "sqlite" else ""
+def rig(
+    folder: Path, *, lakes: Sequence[LakeAddress], routed: bool, workers: int | None = None
+) -> Iterator[Rig]:
+    """A pipeline into these lakes; routed: each gets its own tenant's rows, otherwise all get everything."""
     source = parse_address("sqlite:source.db", "source-data", base=folder)
+    table = TableSettings(
+        TableName.parse(TABLE), ("id",), "tenant" if routed else None, not routed, "count", "backfill"
+    )
     pipeline = Pipeline(
         name="bench",
         path=folder / "pipeline.yaml",
         source=SourceSettings("ducklake", source),
-        tables=(
-            TableSettings(
-                TableName.parse(TABLE), ("id",), "tenant" if routed else None, not routed, "count", "backfill"
-            ),
-        ),
-        sinks=tuple(
-            SinkSettings(
-                name=f"t{n}",
-                type="ducklake",
-                address=parse_address(f"{prefix}lakes/t{n}.db", f"lakes/t{n}", base=folder),
-                route=f"t{n}" if routed else None,
-                existing="refuse",
-                modes={TABLE: "mirror"},
-            )
-            for n in range(sinks)
-        ),
+        tables=(table,),
+        sinks=tuple(_sink(n, address, routed=routed) for n, address in enumerate(lakes)),
         batch=BatchSettings(rows_max=500_000, bytes_max=64 << 20, interval_ms=100, deadline_ms=120_000),
         lease_ms=60_000,
         control=Secret(str(folder / "control.db")),
@@ -132,9 +154,21 @@ def rig(folder: Path, *, sinks: int, kind: str, routed: bool) -> Iterator[Rig]:
     connection = connect(threads=2)
     connection.execute(attach_sql(source, "lake", create=True))
     connection.execute(f"CREATE TABLE lake.{TABLE} ({COLUMNS})")
-    spark = open_session(app="bench", master=None, conf={}, scratch=folder / "state")
+    master = None if workers is None else f"local[{workers}]"
+    spark = open_session(app="bench", master=master, conf={}, scratch=folder / "state")
     try:
         yield Rig(pipeline, connection, spark)
     finally:
         spark.stop()
         connection.close()
+
+
+def _sink(n: int, address: LakeAddress, *, routed: bool) -> SinkSettings:
+    return SinkSettings(
+        name=f"t{n}",
+        type="ducklake",
+        address=address,
+        route=f"t{n}" if routed else None,
+        existing="refuse",
+        modes={TABLE: "mirror"},
+    )

@@ -1,22 +1,25 @@
 """Throughput: a million changes of eight columns into one sink and into four, against one DuckDB script.
 
-The script: a single process without Spark reads the same changes from the source's change feed, resolves
-them per key and applies them to one lake in one transaction; no routing, no fence, no cursor.
+The script: a single process without Spark, with as many threads as the machine has cores, reads the same
+changes from the source's change feed, resolves them per key and applies them to as many lakes, each in a
+transaction; no routing, no fence, no cursor. Ours: from the source's last commit until every sink has all.
 
-    python -m benchmarks.throughput [--changes 1000000] [--sinks 1]
+    python -m benchmarks.throughput [--changes 1000000] [--sinks 1] [--kind inserts]
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from pathlib import Path
 
 from benchmarks.measure import Measured, measured
-from benchmarks.rig import COLUMNS, TABLE, Rig, rig
-from truecut.lake import attach_sql, connect, parse_address
+from benchmarks.rig import COLUMNS, TABLE, Rig, lakes_in, rig
+from truecut.lake import LakeAddress, attach_sql, connect, parse_address
 
 SNAPSHOTS = 10
+WARM_ROWS = 200_000
 
 
 def main() -> None:
@@ -26,34 +29,47 @@ def main() -> None:
     )
     parser.add_argument("--changes", type=int, default=1_000_000)
     parser.add_argument("--sinks", type=int, default=1)
+    parser.add_argument("--kind", choices=["inserts", "updates"], default="inserts")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="truecut-bench-") as name:
         folder = Path(name)
-        with rig(folder, sinks=options.sinks, kind="sqlite", routed=False) as bench:
-            _change(bench, 50_000, step=0)
+        with rig(folder, lakes=lakes_in(folder, options.sinks), routed=False) as bench:
+            _insert(bench, 0, options.changes if options.kind == "updates" else 1)
             with bench.running():
-                _change(bench, 50_000, step=1)  # warms up
-                bench.wait_until_current()
+                for warm in (1, 2):
+                    _insert(bench, -warm * WARM_ROWS, WARM_ROWS)
+                    bench.wait_until_current()
                 first = _head(bench)
-                _change(bench, options.changes, step=2)
+                with bench.unseen():
+                    _change(bench, options.kind, options.changes)
                 with measured() as ours:
                     bench.wait_until_current()
-            script = _script(bench, folder, after=first)
-    _say("truecut", ours, options.changes * options.sinks)
-    _say("script", script, options.changes)
-    print(f"ratio    {script.wall_s / ours.wall_s * options.sinks:.2f} x the script's changes/s")
+            copies = [parse_address(f"sqlite:c{n}.db", f"c{n}", base=folder) for n in range(options.sinks)]
+            script = _script(bench, copies, after=first)
+            _compare(bench, copies)
+    changes = options.changes * options.sinks
+    print(f"{options.changes:,} {options.kind} into {options.sinks} sinks")
+    _say("truecut", ours, changes)
+    _say("script", script, changes)
+    print(f"  ratio    {script.wall_s / ours.wall_s:.2f} x", flush=True)
 
 
-def _change(bench: Rig, changes: int, *, step: int) -> None:
-    """New rows, `changes` in all, over a few commits."""
-    base = step * 100_000_000
+def _insert(bench: Rig, low: int, rows: int) -> None:
+    bench.source.execute(
+        f"INSERT INTO lake.{TABLE} SELECT i, 't', i, i, i, 'text ' || i, 'more', TIMESTAMP '2026-01-01'"
+        f" FROM range({low}, {low + rows}) r(i)"
+    )
+
+
+def _change(bench: Rig, kind: str, changes: int) -> None:
+    """As many changes, over a few commits."""
     part = changes // SNAPSHOTS
     for n in range(SNAPSHOTS):
-        low = base + n * part
-        bench.source.execute(
-            f"INSERT INTO lake.{TABLE} SELECT i, 't', i, i, i, 'text ' || i, 'more', now()::TIMESTAMP"
-            f" FROM range({low}, {low + part}) r(i)"
-        )
+        if kind == "inserts":
+            _insert(bench, 1 + n * part, part)
+        else:
+            between = f"BETWEEN {n * part} AND {(n + 1) * part - 1}"
+            bench.source.execute(f"UPDATE lake.{TABLE} SET a = a + 1, c = c / 2 WHERE id {between}")
 
 
 def _head(bench: Rig) -> int:
@@ -62,13 +78,15 @@ def _head(bench: Rig) -> int:
     return int(found[0])
 
 
-def _script(bench: Rig, folder: Path, *, after: int) -> Measured:
+def _script(bench: Rig, copies: list[LakeAddress], *, after: int) -> Measured:
     head = _head(bench)
-    target = parse_address("sqlite:script.db", "script-data", base=folder)
-    lake = connect(threads=2)
+    lake = connect(threads=os.cpu_count() or 1)
+    lake.execute("SET memory_limit = '4GB'")
     lake.execute(attach_sql(bench.pipeline.source.address, "source", read_only=True))
-    lake.execute(attach_sql(target, "copy", create=True))
-    lake.execute(f"CREATE TABLE copy.{TABLE} ({COLUMNS})")
+    for n, copy in enumerate(copies):
+        lake.execute(attach_sql(copy, f"copy{n}", create=True))
+        lake.execute(f"CREATE TABLE copy{n}.{TABLE} ({COLUMNS})")
+        lake.execute(f"INSERT INTO copy{n}.{TABLE} FROM source.{TABLE} AT (VERSION => {after})")
     with measured() as run:
         lake.execute(
             "CREATE TEMP TABLE feed AS FROM ducklake_table_changes('source', 'main', 'events', "
@@ -78,20 +96,31 @@ def _script(bench: Rig, folder: Path, *, after: int) -> Measured:
             "CREATE TEMP TABLE net AS SELECT * FROM feed WHERE change_type <> 'update_preimage'"
             " QUALIFY row_number() OVER (PARTITION BY id ORDER BY snapshot_id DESC) = 1"
         )
-        lake.execute("BEGIN")
-        lake.execute(f"DELETE FROM copy.{TABLE} WHERE id IN (SELECT id FROM net)")
-        lake.execute(
-            f"INSERT INTO copy.{TABLE} SELECT * EXCLUDE (snapshot_id, rowid, change_type) FROM net"
-            " WHERE change_type <> 'delete'"
-        )
-        lake.execute("COMMIT")
+        for n in range(len(copies)):
+            lake.execute("BEGIN")
+            lake.execute(f"DELETE FROM copy{n}.{TABLE} WHERE id IN (SELECT id FROM net)")
+            lake.execute(
+                f"INSERT INTO copy{n}.{TABLE} SELECT * EXCLUDE (snapshot_id, rowid, change_type) FROM net"
+                " WHERE change_type <> 'delete'"
+            )
+            lake.execute("COMMIT")
     lake.close()
     return run
 
 
+def _compare(bench: Rig, copies: list[LakeAddress]) -> None:
+    """Every copy must equal the source, ours and the script's."""
+    with connect() as lake:
+        for n, address in enumerate([*copies, *(sink.address for sink in bench.pipeline.sinks)]):
+            lake.execute(attach_sql(address, f"copy{n}", read_only=True))
+            digest = f"SELECT count(*), bit_xor(hash(t)) FROM copy{n}.{TABLE} t"
+            source = bench.source.execute(digest.replace(f"copy{n}", "lake")).fetchone()
+            assert lake.execute(digest).fetchone() == source, f"copy {n} differs"
+
+
 def _say(title: str, run: Measured, changes: int) -> None:
     cost = f"{run.wall_s:6.2f} s  {run.cpu_s:6.2f} CPU s  {run.peak_rss_mb:6.0f} MB"
-    print(f"{title:8} {changes / run.wall_s:10,.0f} changes/s  {cost}")
+    print(f"  {title:8} {changes / run.wall_s:10,.0f} changes/s  {cost}")
 
 
 if __name__ == "__main__":

@@ -70,7 +70,8 @@ class _Resolver:
         self._base = path.parent
         self._file = file
         # Of a source that is not available yet nobody knows here what its tables need.
-        self._known_source = document.value(("spec", "source", "type")) not in reserved.SOURCE_TYPES
+        source = document.value(("spec", "source", "type"))
+        self._known_source = not (isinstance(source, str) and source in reserved.SOURCE_TYPES)
         self._broken = {broken[:length] for broken in document.broken for length in (2, 3)}
 
     def _complain(self, rule: rules.Rule, path: Path, message: str) -> None:

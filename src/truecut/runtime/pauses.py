@@ -6,7 +6,8 @@ takes up once the table goes on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -18,7 +19,7 @@ class Pauses:
     everything: bool = False
     sinks: frozenset[str] = frozenset()
     tables: frozenset[str] = frozenset()
-    resumed_tables: frozenset[str] = frozenset()
+    resumed_tables: Mapping[str, int] = field(default_factory=dict)  # and when it was asked for, in ns
 
 
 def read_pauses(state: Path) -> Pauses:
@@ -28,7 +29,7 @@ def read_pauses(state: Path) -> Pauses:
         everything="all" in names,
         sinks=_of("sink", names),
         tables=_of("table", names),
-        resumed_tables=_of("table", _names(state / "resume")),
+        resumed_tables=_requests(state / "resume"),
     )
 
 
@@ -58,9 +59,11 @@ def how_to_resume(table: str) -> str:
     return f"Remove the cause, then run `truecut resume FILE --table {table}`."
 
 
-def resumed(state: Path, *, table: str) -> None:
-    """The request has been taken up."""
-    (state / "resume" / _file(None, table)).unlink(missing_ok=True)
+def resumed(state: Path, *, table: str, asked_ns: int) -> None:
+    """The request of that time has been taken up; one that came since stays."""
+    path = state / "resume" / _file(None, table)
+    if _asked_ns(path) == asked_ns:
+        path.unlink(missing_ok=True)
 
 
 def _file(sink: str | None, table: str | None) -> str:
@@ -76,6 +79,18 @@ def _touch(path: Path) -> None:
 
 def _names(folder: Path) -> list[str]:
     return [path.name for path in folder.glob("*")]
+
+
+def _requests(folder: Path) -> dict[str, int]:
+    asked = {table: _asked_ns(folder / _file(None, table)) for table in _of("table", _names(folder))}
+    return {table: ns for table, ns in asked.items() if ns is not None}
+
+
+def _asked_ns(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:  # taken up by another runner in this moment
+        return None
 
 
 def _of(kind: str, names: list[str]) -> frozenset[str]:

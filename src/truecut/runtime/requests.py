@@ -6,6 +6,7 @@ once, as soon as it is idle; other runners' sinks are theirs.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from truecut.core import delivery
@@ -14,7 +15,7 @@ from truecut.runtime.pauses import Pauses, read_pauses, resumed
 from truecut.runtime.timetable import Timetable
 
 LOOK_MS = 1_000
-RESUME_SEEN_MS = 5_000  # long enough for every runner to see a request
+SEEN_NS = 5_000_000_000  # long enough for every runner to see a request
 
 
 class Requests:
@@ -25,6 +26,7 @@ class Requests:
         self._machine = machine
         self._times = times
         self._pauses = Pauses()
+        self._asked: dict[str, int] = {}  # table → when the request that we know of was made
         self._waiting: dict[str, set[str]] = {}  # table → sinks that have not taken the request up yet
 
     @property
@@ -37,8 +39,10 @@ class Requests:
         sinks = frozenset(self._machine.state.sinks)
         if self._times.is_due("requests", LOOK_MS):
             self._pauses = read_pauses(self._folder)
-            for table in self._pauses.resumed_tables - self._waiting.keys():
-                self._waiting[table] = set(sinks)
+            for table, asked in self._pauses.resumed_tables.items():
+                if self._asked.get(table) != asked:
+                    self._asked[table] = asked
+                    self._waiting[table] = set(sinks)
         paused = sinks if self._pauses.everything else self._pauses.sinks
         self._machine.become(delivery.pause(self._machine.state, sinks=paused))
         for table in sorted(self._pauses.tables):
@@ -53,8 +57,7 @@ class Requests:
         self._machine.become(delivery.resume_table(state, table, sinks=ready))
         waiting -= ready
         owned = {name for name, sink in state.sinks.items() if sink.phase != "unowned"}
-        if owned and not waiting & owned and self._times.is_due(f"resume {table}", RESUME_SEEN_MS):
-            if table in self._pauses.resumed_tables:
-                resumed(self._folder, table=table)
-            else:
-                del self._waiting[table]
+        alone = len(owned) == len(state.sinks)
+        if owned and not waiting & owned and (alone or time.time_ns() > self._asked[table] + SEEN_NS):
+            resumed(self._folder, table=table, asked_ns=self._asked[table])
+            del self._waiting[table]
