@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import psutil
 
-SAMPLE_S = 0.2
+SAMPLE_S = 1.0
 
 
 @dataclass

@@ -96,7 +96,7 @@ class Rig:
         deadline = time.monotonic() + timeout_s
         while not self.has_reached(found[0]):
             assert time.monotonic() < deadline, "the pipeline did not catch up"
-            time.sleep(0.01)
+            time.sleep(0.03)
 
     def has_reached(self, snapshot: int) -> bool:
         """Whether every sink has committed it, or had nothing to commit."""

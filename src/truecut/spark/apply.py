@@ -52,6 +52,33 @@ class Takeover:
     token: int
 
 
+class _Thread:
+    """A thread that is used again: a new one would warm up its memory for each small order anew."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        threading.Thread(target=self._loop, name="apply", daemon=True).start()
+
+    def run(self, job: Callable[[], None]) -> None:
+        self._jobs.put(job)
+
+    def _loop(self) -> None:
+        while True:
+            self._jobs.get()()
+            _idle_threads.append(self)  # one whose sink hangs never comes back, and is not missed
+
+
+_idle_threads: list[_Thread] = []
+
+
+def _run_in_thread(job: Callable[[], None]) -> None:
+    try:
+        thread = _idle_threads.pop()
+    except IndexError:
+        thread = _Thread()
+    thread.run(job)
+
+
 class _Work:
     """A thread that makes one receipt out of a stream of packets."""
 
@@ -76,7 +103,7 @@ class _Work:
                 self._done.set()
                 self._ended.put(self)
 
-        threading.Thread(target=body, name=f"apply-{self._sink}", daemon=True).start()
+        _run_in_thread(body)
 
     def _packets(self) -> Iterator[Packet]:
         while (item := self._inbox.get()) is not None:

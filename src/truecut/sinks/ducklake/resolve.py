@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from truecut.lake import identifier
 from truecut.model.change import DELETE, INSERT, OP, PLACE, SEQ
@@ -45,12 +47,27 @@ class Net:
     new_ranges: tuple[KeyRange, ...]  # of the keys whose first change is an insert
     live_ranges: tuple[KeyRange, ...]  # of the others
 
+    @property
+    def passing(self) -> int:
+        """Keys that were not there before and are not there afterwards."""
+        return (self.keys - self.live_before) - (self.puts - (self.live_before - self.deletes))
+
 
 def resolve(
-    connection: duckdb.DuckDBPyConnection, table: str, rows: str, *, key: tuple[str, ...], schema: TableSchema
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    rows: str,
+    *,
+    key: tuple[str, ...],
+    schema: TableSchema,
+    in_memory: pa.Table | None = None,
 ) -> tuple[Net | None, Stop | None]:
-    """Reduce staged changes to one for each key. Keys that changed once need no work at all."""
-    net, distinct, nulls = _measure(connection, rows, OP, key, schema)
+    """Reduce staged changes to one for each key. Keys that changed once need no work at all.
+
+    `in_memory` are the same rows as `rows`, if they are at hand.
+    """
+    known = None if in_memory is None else _measure_in_memory(in_memory, rows, key, schema)
+    net, distinct, nulls = known or _measure(connection, rows, OP, key, schema)
     if nulls:
         return None, ("TC3021", f"{table}: {nulls} changes have a NULL in their key")
     if net.keys == distinct:
@@ -110,6 +127,31 @@ def _measure(
     )
     net = Net(relation, first_op, count, befores, puts, deletes, new_ranges, live_ranges)
     return net, distinct_keys, nulls
+
+
+def _measure_in_memory(
+    rows: pa.Table, relation: str, key: tuple[str, ...], schema: TableSchema
+) -> tuple[Net, int, int] | None:
+    """The same without a statement, which would cost a tenth of a small order; None: only SQL can tell."""
+    types = {column.name: column.type for column in schema.columns}
+    if len(key) != 1 or types[key[0]] not in _RANGED or rows.column(key[0]).null_count:
+        return None
+    keys, ops = rows.column(key[0]), rows.column(OP)
+    is_new, is_put = pc.equal(ops, INSERT), pc.not_equal(ops, DELETE)
+    new, puts = (pc.sum(mask).as_py() or 0 for mask in (is_new, is_put))
+    new_ranges, live_ranges = (
+        (KeyRange(key[0], types[key[0]], *_bounds(keys.filter(mask))),)
+        for mask in (is_new, pc.invert(is_new))
+    )
+    count = rows.num_rows
+    net = Net(relation, OP, count, count - new, puts, count - puts, new_ranges, live_ranges)
+    return net, pc.count_distinct(keys).as_py(), 0
+
+
+def _bounds(values: pa.ChunkedArray) -> tuple[Any, Any]:
+    ends = pc.min_max(values).as_py()
+    least, greatest = (None if end is None else str(end) for end in (ends["min"], ends["max"]))
+    return least, greatest
 
 
 def seed_faults(

@@ -41,10 +41,11 @@ def stage(connection: duckdb.DuckDBPyConnection, order: Order, packets: Iterator
             if packet.table not in buffers:
                 buffers[packet.table] = _Buffer(connection, f"staged_{len(buffers)}")
             buffers[packet.table].add(packet.rows)
-    relations = {table: buffer.relation() for table, buffer in buffers.items() if table not in stops}
+    kept = {table: buffer for table, buffer in buffers.items() if table not in stops}
+    relations = {table: buffer.relation() for table, buffer in kept.items()}
     nets = {}
-    for table, rows in relations.items():
-        net, stop = _examine(connection, table, order.tables[table], rows)
+    for table, buffer in kept.items():
+        net, stop = _examine(connection, table, order.tables[table], buffer)
         if net is not None:
             nets[table] = net
         if stop is not None:
@@ -53,14 +54,16 @@ def stage(connection: duckdb.DuckDBPyConnection, order: Order, packets: Iterator
 
 
 def _examine(
-    connection: duckdb.DuckDBPyConnection, table: str, wanted: TableOrder, rows: str
+    connection: duckdb.DuckDBPyConnection, table: str, wanted: TableOrder, buffer: _Buffer
 ) -> tuple[Net | None, tuple[str, str] | None]:
     if wanted.mode == "append":  # keeps every change as it comes
         return None, None
     if wanted.kind == "replace":
-        return None, seed_faults(connection, table, rows, key=wanted.key)
+        return None, seed_faults(connection, table, buffer.name, key=wanted.key)
     assert wanted.schema is not None
-    return resolve(connection, table, rows, key=wanted.key, schema=wanted.schema)
+    return resolve(
+        connection, table, buffer.name, key=wanted.key, schema=wanted.schema, in_memory=buffer.in_memory
+    )
 
 
 @dataclass(slots=True)
@@ -70,6 +73,7 @@ class _Buffer:
     held: list[pa.Table] = field(default_factory=list)
     bytes: int = 0
     spilled: bool = False
+    in_memory: pa.Table | None = None  # all rows, if they were few
 
     def add(self, rows: pa.Table) -> None:
         self.held.append(rows)
@@ -82,7 +86,8 @@ class _Buffer:
         if self.spilled:
             self._spill()
         else:
-            self.connection.register(self.name, pa.concat_tables(self.held))
+            self.in_memory = pa.concat_tables(self.held)
+            self.connection.register(self.name, self.in_memory)
         return self.name
 
     def _spill(self) -> None:

@@ -69,13 +69,6 @@ def changes(
 
 def apply_net(lake: Lake, table: str, wanted: TableOrder, net: Net) -> Counts:
     """Keys the window found live are deleted, keys it leaves live are inserted."""
-    clashes = count_live(lake, table, wanted.key, net) if net.keys > net.live_before else 0
-    if clashes:
-        message = (
-            f"{table}: {clashes} inserted keys are already live at the sink; the key is not unique at the "
-            "source, or somebody else writes to the sink's table"
-        )
-        raise TableStop(table, "TC3023", message)
     deleted = delete_keys(lake, table, wanted.key, net) if net.live_before else 0
     if deleted != net.live_before:
         message = (
@@ -83,20 +76,15 @@ def apply_net(lake: Lake, table: str, wanted: TableOrder, net: Net) -> Counts:
             "sink's table; seed it again"
         )
         raise TableStop(table, "TC3024", message)
-    if net.puts:
-        insert_rows(lake, table, _schema(wanted).names, net.relation, where=f"{OP} <> {DELETE}")
+    clashes = net.puts - (insert_keys(lake, table, wanted, net) if net.puts else 0)
+    clashes += count_live(lake, table, wanted.key, net) if net.passing else 0
+    if clashes:
+        message = (
+            f"{table}: {clashes} inserted keys are already live at the sink; the key is not unique at the "
+            "source, or somebody else writes to the sink's table"
+        )
+        raise TableStop(table, "TC3023", message)
     return Counts(puts=net.puts, deletes=net.deletes)
-
-
-def count_live(lake: Lake, table: str, key: tuple[str, ...], net: Net) -> int:
-    """How many of the keys that the window inserts are at the sink already."""
-    within, bounds = _within(net.new_ranges)
-    return _count(
-        lake,
-        f"SELECT count(*) FROM {net.relation} n JOIN {qualified(lake, table)} t ON {_same_key(key)} "
-        f"WHERE n.{net.first_op} = {INSERT} AND {within}",
-        bounds,
-    )
 
 
 def delete_keys(lake: Lake, table: str, key: tuple[str, ...], net: Net) -> int:
@@ -110,11 +98,42 @@ def delete_keys(lake: Lake, table: str, key: tuple[str, ...], net: Net) -> int:
     )
 
 
-def insert_rows(lake: Lake, table: str, names: tuple[str, ...], rows: str, *, where: str = "true") -> int:
+def insert_keys(lake: Lake, table: str, wanted: TableOrder, net: Net) -> int:
+    """Insert the rows that the window leaves live, but for keys that are live already; how many."""
+    rows, bounds = net.relation, list[str]()
+    if net.keys > net.live_before:  # those it found live are gone by now
+        within, bounds = _within(net.new_ranges)
+        keys = ", ".join(map(identifier, wanted.key))
+        rows += f" ANTI JOIN (SELECT {keys} FROM {qualified(lake, table)} t WHERE {within}) USING ({keys})"
+    return insert_rows(lake, table, _schema(wanted).names, rows, where=f"{OP} <> {DELETE}", parameters=bounds)
+
+
+def count_live(lake: Lake, table: str, key: tuple[str, ...], net: Net) -> int:
+    """How many of the keys that the window inserts and deletes again are at the sink already."""
+    within, bounds = _within(net.new_ranges)
+    return _count(
+        lake,
+        f"SELECT count(*) FROM {net.relation} n JOIN {qualified(lake, table)} t ON {_same_key(key)} "
+        f"WHERE n.{net.first_op} = {INSERT} AND n.{OP} = {DELETE} AND {within}",
+        bounds,
+    )
+
+
+def insert_rows(
+    lake: Lake,
+    table: str,
+    names: tuple[str, ...],
+    rows: str,
+    *,
+    where: str = "true",
+    parameters: list[str] | None = None,
+) -> int:
     """Whole rows, by name."""
     columns = ", ".join(map(identifier, names))
     return _count(
-        lake, f"INSERT INTO {qualified(lake, table)} ({columns}) SELECT {columns} FROM {rows} WHERE {where}"
+        lake,
+        f"INSERT INTO {qualified(lake, table)} ({columns}) SELECT {columns} FROM {rows} WHERE {where}",
+        parameters,
     )
 
 
