@@ -6,11 +6,18 @@ import subprocess
 import sys
 
 RUNS = (
-    ("sink_flush",),
+    ("sink_flush", "--postgres"),
+    ("sink_flush", "--postgres", "--updates", "50"),
     ("fan_out", "--kind", "duckdb"),
     ("fan_out", "--kind", "sqlite"),
-    ("throughput", "--sinks", "1"),
+    ("fan_out", "--kind", "sqlite", "--changes", "updates"),
+    ("fan_out", "--kind", "postgres", "--sinks", "50"),
+    ("fan_out", "--sinks", "100"),
+    ("fan_out", "--sinks", "1000"),
+    ("fan_out", "--sinks", "100", "--sweep"),
+    ("throughput",),
     ("throughput", "--sinks", "4"),
+    ("throughput", "--kind", "updates"),
     ("throughput", "--changes", "10000000"),
     ("freshness",),
 )

@@ -36,8 +36,9 @@ def main() -> None:
         with rig(folder, lakes=lakes_in(folder, options.sinks), routed=False) as bench:
             _insert(bench, 0, options.changes if options.kind == "updates" else 1)
             with bench.running():
-                for warm in (1, 2):
-                    _insert(bench, -warm * WARM_ROWS, WARM_ROWS)
+                for low in (-2 * WARM_ROWS, -WARM_ROWS):
+                    with bench.unseen():
+                        _insert_in_parts(bench, low, WARM_ROWS)
                     bench.wait_until_current()
                 first = _head(bench)
                 with bench.unseen():
@@ -63,13 +64,19 @@ def _insert(bench: Rig, low: int, rows: int) -> None:
 
 def _change(bench: Rig, kind: str, changes: int) -> None:
     """As many changes, over a few commits."""
+    if kind == "inserts":
+        _insert_in_parts(bench, 1, changes)
+        return
     part = changes // SNAPSHOTS
     for n in range(SNAPSHOTS):
-        if kind == "inserts":
-            _insert(bench, 1 + n * part, part)
-        else:
-            between = f"BETWEEN {n * part} AND {(n + 1) * part - 1}"
-            bench.source.execute(f"UPDATE lake.{TABLE} SET a = a + 1, c = c / 2 WHERE id {between}")
+        between = f"BETWEEN {n * part} AND {(n + 1) * part - 1}"
+        bench.source.execute(f"UPDATE lake.{TABLE} SET a = a + 1, c = c / 2 WHERE id {between}")
+
+
+def _insert_in_parts(bench: Rig, low: int, rows: int) -> None:
+    part = rows // SNAPSHOTS
+    for n in range(SNAPSHOTS):
+        _insert(bench, low + n * part, part)
 
 
 def _head(bench: Rig) -> int:
