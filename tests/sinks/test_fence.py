@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 
@@ -202,3 +203,24 @@ def test_two_takeovers_at_once_leave_the_larger_token(make_lake: MakeLake, kind:
     finally:
         a.close()
         b.close()
+
+
+def test_what_is_remembered_of_a_file_catalog_is_of_that_very_snapshot(make_lake: MakeLake) -> None:
+    """A takeover that another process made is seen; also in a restored copy whose snapshots have the same
+    numbers again."""
+    address = make_lake("duckdb")
+    file = Path(address.target.reveal())
+    applied(sink(address).recover(epoch=1, token=1))
+    applied(sink(address).apply(order(None, 1, t=seed()), packets(t=[(INSERT, 1, 1, "a")])))
+    copy = file.read_bytes()
+    applied(sink(address).apply(order(1, 2, t=changes()), packets(t=[(INSERT, 2, 2, "b")])))
+    file.write_bytes(copy)
+    tenant(address, "UPDATE lake._truecut.cursor SET token = 9, position = '00000001-0000000000000002'")
+    receipt = sink(address).apply(order(2, 3, t=changes()), packets(t=[(INSERT, 3, 3, "c")]))
+    assert (receipt.outcome, receipt.fenced_by) == ("failed", 9)
+    tenant(address, "UPDATE lake._truecut.cursor SET token = 1")
+    applied(sink(address).apply(order(2, 3, t=changes()), packets(t=[(INSERT, 3, 3, "c")])))
+    tenant(address, "UPDATE lake._truecut.cursor SET token = 7")
+    receipt = sink(address).apply(order(3, 4, t=changes()), packets(t=[(INSERT, 4, 4, "d")]))
+    assert (receipt.outcome, receipt.fenced_by) == ("failed", 7)
+    assert read(address, "t") == [(1, "a"), (3, "c")]

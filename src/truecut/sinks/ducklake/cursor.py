@@ -67,7 +67,7 @@ def remember(lake: Lake, row: CursorRow) -> None:
 
 
 def _select(lake: Lake, pipeline: str) -> CursorRow | None:
-    inlined = None if lake.attachment.shared else _inlined_table(lake)
+    inlined = None if lake.shared else _inlined_table(lake)
     rows_of = f"{_table(lake)} WHERE" if inlined is None else f"{inlined} WHERE end_snapshot IS NULL AND"
     return _newest(lake.connection, rows_of, pipeline)
 

@@ -31,6 +31,10 @@ _aliases = itertools.count(1)
 _owner_pid = 0
 _root: duckdb.DuckDBPyConnection | None = None
 _idle: dict[LakeAddress, list[Attachment]] = {}  # insertion order is the order of last use
+_left: dict[LakeAddress, tuple[Stamp, object]] = {}  # what was known of file catalogs when they were let go
+
+
+Stamp = tuple[int, object]  # a snapshot's number and time: together they name it, even in a restored copy
 
 
 @dataclass(slots=True)
@@ -38,7 +42,7 @@ class Attachment:
     """An attached lake. `known` is what somebody read or wrote at exactly that snapshot."""
 
     alias: str
-    shared: bool  # whether others may commit while it is attached
+    address: LakeAddress
     known_snapshot: int = -1
     known: object = None
     used_at_s: float = 0.0
@@ -62,10 +66,22 @@ class Lake:
         """The quoted name of the database that holds DuckLake's own tables."""
         return identifier(f"__ducklake_metadata_{self.attachment.alias}")
 
+    @property
+    def shared(self) -> bool:
+        """Whether others may commit while it is attached."""
+        return self.attachment.address.shared
+
     def begin(self) -> None:
         """Open a transaction; everything in it reads the lake's newest snapshot of now."""
         self.connection.execute("BEGIN")
-        self.snapshot = self._newest()
+        if self.shared:
+            self.snapshot = self._newest()
+            return
+        stamp = self._stamp()
+        self.snapshot = stamp[0]
+        left, known = _left.get(self.attachment.address, (None, None))
+        if left == stamp:  # nobody has been there since
+            self.attachment.known_snapshot, self.attachment.known = self.snapshot, known
 
     def commit(self) -> None:
         """Commit changes as the next snapshot; a race lost to anybody else raises."""
@@ -76,14 +92,27 @@ class Lake:
         """Whether somebody has committed since the last transaction began."""
         return self._newest() != self.snapshot
 
+    def leave(self) -> None:
+        """Before a file catalog is let go: keep what is known of it."""
+        if self.attachment.known_snapshot == self.snapshot:
+            _left[self.attachment.address] = self._stamp(), self.attachment.known
+
     def _newest(self) -> int:
-        if self.attachment.shared:  # it must be the one that the transaction reads, not one that came since
-            newest = f"FROM ducklake_current_snapshot({literal(self.attachment.alias)})"
-        else:
-            newest = f"SELECT max(snapshot_id) FROM {self.metadata}.ducklake_snapshot"
+        if not self.shared:
+            return self._stamp()[0]
+        # It must be the one that the transaction reads, not one that came since.
+        newest = f"FROM ducklake_current_snapshot({literal(self.attachment.alias)})"
         found = self.connection.execute(newest).fetchone()
         assert found is not None
         return int(found[0])
+
+    def _stamp(self) -> Stamp:
+        found = self.connection.execute(
+            "SELECT max(snapshot_id), arg_max(snapshot_time, snapshot_id) "
+            f"FROM {self.metadata}.ducklake_snapshot"
+        ).fetchone()
+        assert found is not None
+        return int(found[0]), found[1]
 
     def rollback(self) -> None:
         """End the transaction without an effect, whatever state it is in."""
@@ -121,6 +150,7 @@ def attached(
     if address.shared:
         _give_back(connection, address, attachment)
     else:
+        lake.leave()
         connection.execute(f"DETACH {lake.name}")
 
 
@@ -135,7 +165,7 @@ def forget() -> None:
 
 
 def _attach(connection: duckdb.DuckDBPyConnection, address: LakeAddress, *, create: bool) -> Attachment:
-    attachment = Attachment(f"sink_{next(_aliases)}", address.shared)
+    attachment = Attachment(f"sink_{next(_aliases)}", address)
     if create:
         _make_folders(address)
     connection.execute(attach_sql(address, attachment.alias, create=create))
