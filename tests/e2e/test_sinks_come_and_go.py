@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -148,7 +149,8 @@ def test_a_paused_table_is_an_exception_in_the_cursor(make_world: MakeWorld) -> 
 
 
 def test_losing_the_control_store_loses_nothing(make_world: MakeWorld) -> None:
-    """Leases, tokens and reports are gone; cursors and fences in the sinks are not."""
+    """Leases, tokens and reports are gone, and with the state folder all that Spark may keep (no checkpoint
+    is used); cursors and fences in the sinks are not."""
     world = make_world(tenants_document(tenants=["t0", "t1"]))
     world.source(CREATE, fill(50, 2))
     assert world.catch_up().reached
@@ -156,6 +158,7 @@ def test_losing_the_control_store_loses_nothing(make_world: MakeWorld) -> None:
     for _ in range(2):
         for file in world.pipeline().state.parent.rglob("control.db*"):
             file.unlink()
+        shutil.rmtree(world.pipeline().state, ignore_errors=True)
         world.source("UPDATE lake.main.events SET v = v + 1 WHERE id % 3 = 0")
         assert world.catch_up().reached
         world.assert_mirrors()
