@@ -28,7 +28,7 @@ from truecut.runtime.ending import Until
 from truecut.runtime.runner import Runner
 from truecut.runtime.trace import Trace
 from truecut.runtime.view import View
-from truecut.sources.contract import Observation, Source
+from truecut.sources.contract import Observation
 from truecut.sources.ducklake import DuckLakeSource
 from truecut.spark.session import open_session
 
@@ -38,23 +38,26 @@ COLUMNS = (
 )
 
 
+@dataclass
 class Curtain:
-    """A source whose new commits can be kept from the pipeline until all of them are there."""
+    """While it is drawn, new commits of the source stay unseen."""
 
-    def __init__(self) -> None:
-        self.drawn = False
-        self._seen: Observation | None = None
+    drawn: bool = False
 
-    def before(self, source: Source) -> Source:
-        real = source.observe
 
-        def observe() -> Observation:
-            if not self.drawn or self._seen is None:
-                self._seen = real()
-            return self._seen
+class Stage(DuckLakeSource):
+    """A source behind a curtain."""
 
-        source.observe = observe  # type: ignore[method-assign]
-        return source
+    def __init__(self, curtain: Curtain, address: LakeAddress, *, generation: int) -> None:
+        super().__init__(address, generation=generation)
+        self._curtain = curtain
+        self._last: Observation | None = None
+
+    def observe(self) -> Observation:
+        """What was seen last, while the curtain is drawn."""
+        if not self._curtain.drawn or self._last is None:
+            self._last = super().observe()
+        return self._last
 
 
 @dataclass
@@ -115,8 +118,8 @@ class Rig:
             pipeline,
             name=f"bench-{time.monotonic_ns()}",
             spark=self.spark,
-            open_source=lambda generation: self.curtain.before(
-                DuckLakeSource(pipeline.source.address, generation=generation)
+            open_source=lambda generation: Stage(
+                self.curtain, pipeline.source.address, generation=generation
             ),
             control=open_control(pipeline.control, pipeline=pipeline.name),
             trace=Trace(None),
