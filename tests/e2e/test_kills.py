@@ -98,7 +98,7 @@ def str_key(row: tuple[object, ...]) -> int:
 
 
 def test_every_crash_point_is_hit_and_survived(world: World, tmp_path: Path) -> None:
-    """A crash at each durable step, of the driver or of a worker, inside an open wave or seed."""
+    """A crash at each durable step, of the driver or of a worker, under load; content compared in the end."""
     hits = tmp_path / "hits"
     hits.mkdir()
     for number, point in enumerate(sorted(NAMES)):
@@ -112,7 +112,7 @@ def test_every_crash_point_is_hit_and_survived(world: World, tmp_path: Path) -> 
 
 
 def test_random_kills_under_load(world: World) -> None:
-    """The driver, a worker or an executor's Python, at random moments of open waves."""
+    """The driver or a worker's Python, at random moments once waves flow; not each falls into an open one."""
     _kill_at_random(world, kills=6, seed=1)
     assert_equal(world)
 
