@@ -17,8 +17,8 @@ RUNS = (
     ("fan_out", "--sinks", "100", "--sweep"),
     ("throughput",),
     ("throughput", "--sinks", "4"),
-    ("throughput", "--kind", "updates"),
-    ("throughput", "--changes", "10000000"),
+    ("throughput", "--changes", "updates"),
+    ("throughput", "--rows", "10000000"),
     ("freshness",),
 )
 

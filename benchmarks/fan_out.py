@@ -4,7 +4,10 @@ The plain way: eight threads; attach, delete, insert, update a cursor table, com
 the rows already split by destination. Ours: from the source's commit until every sink has it, with reading,
 routing, fence and cursors. Both change the same rows, round by round in turn, and are compared in the end.
 
-    python -m benchmarks.fan_out [--sinks 500] [--kind sqlite] [--changes inserts] [--rounds 3]
+A replica lives for months, so the lakes are not new when the clock starts: both have `--earlier` flushes
+behind them, made the same way. (In a lake without a past the plain way's delete has next to nothing to read.)
+
+    python -m benchmarks.fan_out [--sinks 500] [--kind sqlite] [--changes inserts] [--rounds 3] [--earlier 20]
     python -m benchmarks.fan_out --sinks 100 --sweep       both ways with 1, 2, 4, 8 and 16 workers
 """
 
@@ -41,6 +44,7 @@ def main() -> None:
     parser.add_argument("--kind", choices=["duckdb", "sqlite", "postgres"], default="sqlite")
     parser.add_argument("--changes", choices=["inserts", "updates"], default="inserts")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--earlier", type=int, default=20, help="flushes before the first measured one")
     parser.add_argument("--sweep", action="store_true", help="over numbers of workers")
     options = parser.parse_args()
     for workers in SWEEP if options.sweep else (WORKERS,):
@@ -48,8 +52,11 @@ def main() -> None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="truecut-bench-")))
             address_of = _addresses(stack, folder, options.kind)
             ways = Ways(stack, folder, address_of, sinks=options.sinks, workers=workers)
-            plain, ours = ways.measure(options.changes, rounds=options.rounds)
-        title = f"{options.sinks} sinks, {options.changes}, {options.kind}, {workers} workers"
+            plain, ours = ways.measure(options.changes, rounds=options.rounds, earlier=options.earlier)
+        title = (
+            f"{options.sinks} sinks, {options.changes}, {options.kind}, {workers} workers, "
+            f"{options.earlier} earlier flushes"
+        )
         _say(title, options.sinks, plain, ours)
 
 
@@ -79,21 +86,22 @@ class Ways:
         self, stack: ExitStack, folder: Path, address_of: AddressOf, *, sinks: int, workers: int
     ) -> None:
         self._sinks = sinks
+        self._start_rows = START_ROWS
         self._plain = [address_of(f"plain{n}") for n in range(sinks)]
         self._pool = stack.enter_context(ThreadPoolExecutor(workers))
         self._root = stack.enter_context(connect())
         mine = [address_of(f"ours{n}") for n in range(sinks)]
         self._bench: Rig = stack.enter_context(rig(folder, lakes=mine, routed=True, workers=workers))
 
-    def measure(self, changes: str, *, rounds: int) -> tuple[list[Measured], list[Measured]]:
-        """In turn, so that whatever else the machine does meets both; the first rounds warm up."""
+    def measure(self, changes: str, *, rounds: int, earlier: int) -> tuple[list[Measured], list[Measured]]:
+        """In turn, so that whatever else the machine does meets both; the earlier rounds warm up, too."""
+        self._start_rows = max(START_ROWS, (earlier + rounds) * ROWS)  # each is updated once at most
         list(self._pool.map(self._make, range(self._sinks)))
-        source = self._bench.source
-        source.execute(f"INSERT INTO lake.{TABLE} {self._rows(0, START_ROWS)}")
+        self._bench.source.execute(f"INSERT INTO lake.{TABLE} {self._rows(0, self._start_rows)}")
         plain, ours = [], []
         with self._bench.running():
-            for step in range(rounds + 2):
-                first = step * ROWS + (START_ROWS if changes == "inserts" else 0)
+            for step in range(earlier + rounds):
+                first = step * ROWS + (self._start_rows if changes == "inserts" else 0)
                 with measured() as run:
                     list(
                         self._pool.map(lambda n, at=first, s=step: self._flush(n, at, s), range(self._sinks))
@@ -105,7 +113,7 @@ class Ways:
                     self._bench.wait_until_current()
                 ours.append(run)
         self._compare()
-        return plain[2:], ours[2:]
+        return plain[earlier:], ours[earlier:]
 
     def _rows(self, first: int, rows: int, *, changed: int = 0) -> str:
         """Rows `first…` of every tenant."""
@@ -128,7 +136,7 @@ class Ways:
         lake.execute(attach_sql(self._plain[n], f"l{n}", create=True))
         lake.execute(f"CREATE TABLE l{n}.{TABLE} ({COLUMNS})")
         lake.execute(f"CREATE TABLE l{n}.main.cursor AS SELECT 0 AS position")
-        lake.execute(f"INSERT INTO l{n}.{TABLE} {self._share(n, self._rows(0, START_ROWS))}")
+        lake.execute(f"INSERT INTO l{n}.{TABLE} {self._share(n, self._rows(0, self._start_rows))}")
         lake.execute(f"DETACH l{n}")
 
     def _flush(self, n: int, first: int, step: int) -> None:

@@ -4,7 +4,7 @@ The script: a single process without Spark, with as many threads as the machine 
 changes from the source's change feed, resolves them per key and applies them to as many lakes, each in a
 transaction; no routing, no fence, no cursor. Ours: from the source's last commit until every sink has all.
 
-    python -m benchmarks.throughput [--changes 1000000] [--sinks 1] [--kind inserts]
+    python -m benchmarks.throughput [--rows 1000000] [--sinks 1] [--changes inserts]
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--changes", type=int, default=1_000_000)
+    parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--sinks", type=int, default=1)
-    parser.add_argument("--kind", choices=["inserts", "updates"], default="inserts")
+    parser.add_argument("--changes", choices=["inserts", "updates"], default="inserts")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="truecut-bench-") as name:
         folder = Path(name)
         with rig(folder, lakes=lakes_in(folder, options.sinks), routed=False) as bench:
-            _insert(bench, 0, options.changes if options.kind == "updates" else 1)
+            _insert(bench, 0, options.rows if options.changes == "updates" else 1)
             with bench.running():
                 for low in (-2 * WARM_ROWS, -WARM_ROWS):
                     with bench.unseen():
@@ -42,14 +42,14 @@ def main() -> None:
                     bench.wait_until_current()
                 first = _head(bench)
                 with bench.unseen():
-                    _change(bench, options.kind, options.changes)
+                    _change(bench, options.changes, options.rows)
                 with measured() as ours:
                     bench.wait_until_current()
             copies = [parse_address(f"sqlite:c{n}.db", f"c{n}", base=folder) for n in range(options.sinks)]
             script = _script(bench, copies, after=first)
             _compare(bench, copies)
-    changes = options.changes * options.sinks
-    print(f"{options.changes:,} {options.kind} into {options.sinks} sinks")
+    changes = options.rows * options.sinks
+    print(f"{options.rows:,} {options.changes} into {options.sinks} sinks")
     _say("truecut", ours, changes)
     _say("script", script, changes)
     print(f"  ratio    {script.wall_s / ours.wall_s:.2f} x", flush=True)

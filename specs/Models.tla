@@ -18,6 +18,11 @@ Of(scripts) == [n \in DOMAIN scripts |-> History(scripts[n])]
 Small == Of(<<Recreated, RecreatedLater, Rekeyed, Rerouted, Elsewhere>>)
 OneKey == Of(<< << <<Insert(K1, RouteA)>>, <<Update(K1)>> >> >>)
 Two == Of(<< << <<Insert(K1, RouteA), Insert(K2, RouteB)>>, <<Reroute(K1, RouteB), Update(K2)>> >> >>)
+Several == Of(<<
+  << <<Insert(K1, RouteA), Insert(K2, RouteB)>>, <<Reroute(K1, RouteB), Update(K2)>> >>,
+  << <<Insert(K1, RouteA), Insert(K2, RouteB)>>, <<Delete(K2), Rekey(K1, K2)>> >>,
+  << <<Insert(K1, RouteA), Insert(K2, RouteA)>>, <<Delete(K1), Insert(K1, RouteB)>> >>,
+  << <<Insert(K1, RouteA)>>, <<Insert(K2, RouteB), Reroute(K1, RouteB), Update(K1)>> >> >>)
 Live == Of(<< << <<Insert(K1, RouteA)>>, <<Insert(K2, RouteB)>> >>,
               << <<Insert(K1, RouteA)>>, <<Reroute(K1, RouteB)>> >> >>)
 Walk == Of(<< << <<Insert(K1, RouteA)>>, <<Insert(K2, RouteB)>> >> >>)

@@ -1,4 +1,4 @@
-"""One Spark session for all end-to-end tests that run in this process."""
+"""Worlds for the end-to-end tests that run in this process, and a judge of their traces."""
 
 from __future__ import annotations
 
@@ -11,14 +11,6 @@ from pyspark.sql import SparkSession
 
 from tests.e2e.world import World
 from tests.specs.tracecheck import cases_of, read, refused
-from truecut.spark.session import open_session
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    session = open_session(app="tests", master=None, conf={}, scratch=tmp_path_factory.mktemp("spark"))
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -123,6 +123,24 @@ def test_limits_end_a_window_early_but_never_split_a_transaction(lake: LakeWrite
     assert ends == [(head - 3, 2), (head - 2, 1), (head - 1, 21), (head, 1)]
 
 
+def test_updates_of_many_commits_that_share_a_delete_file_weigh_like_rows(make_lake: MakeLake) -> None:
+    """The catalog tells only how many deletes the file holds; an update counts once all the same."""
+    lake = make_lake(inlining=0)
+    lake.run("CREATE TABLE t (id INTEGER, v VARCHAR)", "INSERT INTO t SELECT i, 'x' FROM range(1000) r(i)")
+    start = lake.head()
+    lake.run(*(f"UPDATE t SET v = 'y' WHERE id // 100 = {n}" for n in range(10)))
+    head = lake.head()
+    lake.release()
+    source = DuckLakeSource(lake.address, generation=1)
+    sizes = []
+    place = start
+    while place < head:
+        window = plan(source, after=place, upto=head, limits=WindowLimits(rows_max=500, bytes_max=1 << 40))
+        place = window.upto.place
+        sizes.append(len(changes(window)))
+    assert sizes == [500, 500]
+
+
 def test_a_window_in_parallel_pieces_is_the_same_window(lake: LakeWriter, monkeypatch: Any) -> None:
     """Cut at commits into tasks of like size: together they give what one task gives."""
     lake.run(

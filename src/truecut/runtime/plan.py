@@ -12,6 +12,7 @@ from truecut.model.order import Order, TableOrder
 from truecut.model.position import Position
 from truecut.model.table import Mode, TableName, TableSchema
 from truecut.sources.contract import Source, TableRead, Window, WindowLimits
+from truecut.spark.reading import Reading
 from truecut.spark.route import TableRoute
 from truecut.spark.wave import WaveJob
 
@@ -59,15 +60,17 @@ class Planner:
         tables = tuple(wave.tables)
         return WaveJob(
             pipeline=self.pipeline.name,
-            tasks=tuple(window.tasks),
-            tables=tables,
-            routes=tuple(self._route(name, sinks) for name in tables),
-            orders=tuple(self._order(wave, window, sink, wave.sinks[sink.name]) for sink in sinks),
+            reading=Reading(
+                tasks=tuple(window.tasks),
+                tables=tables,
+                routes=tuple(self._route(name, sinks) for name in tables),
+                orders=tuple(self._order(wave, window, sink, wave.sinks[sink.name]) for sink in sinks),
+                commit_all=wave.kind != "changes" or bool(window.faults),
+            ),
             sinks=sinks,
             slots=max(1, min(slots, len(sinks))),
             deadline_ms=deadline_ms,
             aside=wave.late or wave.kind == "seed",
-            commit_all=wave.kind != "changes" or bool(window.faults),
         )
 
     def _modes(self, wave: Wave) -> Mapping[str, frozenset[Mode]]:

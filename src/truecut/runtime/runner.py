@@ -40,6 +40,7 @@ WAVES_MAX = 2  # ordinary waves at once: groups at different places
 SEEDS_MAX = 2  # one that hangs leaves room for another
 REPORT_MS = 1_000
 PERSIST_MS = 30_000
+BUSY_MS = 500  # between two looks at the source while no sink is free
 SOURCE_PAUSE_MS = 1_000  # after the source could not be read
 
 
@@ -111,7 +112,10 @@ class Runner:
     # --- the source -----------------------------------------------------------------------------------
 
     def _observe(self) -> None:
-        if self._observing or not self._times.is_due("observe", self._pipeline.batch.interval_ms // 2):
+        # While every sink is at work, nothing could be done about what is new.
+        busy = all(sink.phase == "applying" for sink in self._state.sinks.values())
+        often_ms = BUSY_MS if busy else self._pipeline.batch.interval_ms // 2
+        if self._observing or not self._times.is_due("observe", often_ms):
             return
         self._observing = True
         observe = self._generations.source.observe
@@ -215,6 +219,7 @@ class Runner:
         failpoint("after_wave")
         self._view.wave_done(wave, window.upto, result.receipts, result.unrouted)
         self._times.at_once("report")
+        self._times.at_once("observe")
         aborted = next((r.fault for r in result.receipts if r.outcome == "aborted"), None)
         if aborted is not None and not window.lost:
             self._view.source_failed(aborted)

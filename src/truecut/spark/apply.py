@@ -23,7 +23,7 @@ from truecut.model.order import Order, Receipt
 from truecut.sinks.contract import Packet
 from truecut.sinks.registry import open_sink
 from truecut.spark import packet
-from truecut.spark.packet import PacketRow
+from truecut.spark.packet import Parcel
 
 QUEUE_MAX = 4  # packets waiting for one sink
 _POLL_S = 0.05
@@ -38,7 +38,7 @@ class Attempt:
     settings: SinkSettings
     pipeline: str
     tables: tuple[str, ...]
-    rows: Iterator[PacketRow]
+    parcels: Iterator[Parcel]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,17 +180,18 @@ def _wait_for_some(running: list[_Work], ended: _Ended) -> Iterator[tuple[int, R
 def _feed(attempt: Attempt, deadline_s: float, ended: _Ended) -> _Work:
     """Start the sink's thread and pass its packets on; returns when all are handed over."""
     work = _Work(attempt.index, attempt.order.sink, attempt.order.epoch, deadline_s, ended)
-    first = next(attempt.rows)
+    first = next(attempt.parcels)
     if first.kind == packet.ABORT:
-        fault = packet.decode_fault(first.payload)
+        assert isinstance(first.content, Fault)
+        fault = first.content
         work.start(lambda _: Receipt(attempt.order.sink, attempt.order.epoch, "aborted", fault=fault))
         return work
     sink = open_sink(attempt.settings, pipeline=attempt.pipeline)
     work.start(lambda packets: sink.apply(attempt.order, packets))
     try:
-        for row in chain([first], attempt.rows):
-            if row.kind != packet.MARKER and not work.offer(_open(row, attempt.tables)):
-                return work  # groupby skips the rest of this sink's rows
+        for parcel in chain([first], attempt.parcels):
+            if parcel.kind != packet.MARKER and not work.offer(_open(parcel, attempt.tables)):
+                return work  # groupby skips the rest of this sink's parcels
     except BaseException:
         work.abandon()
         raise
@@ -198,10 +199,11 @@ def _feed(attempt: Attempt, deadline_s: float, ended: _Ended) -> _Work:
     return work
 
 
-def _open(row: PacketRow, tables: tuple[str, ...]) -> Packet:
-    if row.kind == packet.FAULT:
-        return Packet(tables[row.table], fault=packet.decode_fault(row.payload))
-    return Packet(tables[row.table], rows=packet.decode(row.payload))
+def _open(parcel: Parcel, tables: tuple[str, ...]) -> Packet:
+    table = tables[parcel.table]
+    if isinstance(parcel.content, Fault):
+        return Packet(table, fault=parcel.content)
+    return Packet(table, rows=parcel.content)
 
 
 def _take_over(takeover: Takeover, deadline_s: float, ended: _Ended) -> _Work:

@@ -1,14 +1,15 @@
-"""Packets: what moves through Spark instead of rows.
+"""Packets: what moves through a wave instead of rows.
 
-A packet is one row of a Spark DataFrame: Arrow IPC bytes of many changes of one table for one sink.
-The JVM shuffles packets and never looks inside.
+A packet is many changes of one table for one sink. Between tasks it is one row of a Spark DataFrame, its
+rows as Arrow IPC bytes: the JVM shuffles packets and never looks inside.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -28,76 +29,79 @@ SCHEMA = pa.schema(
         pa.field("payload", pa.binary()),
     ]
 )
+ORDER = ("sink", "table", "kind", "part")
 BATCH_BYTES_MAX = 4 << 20
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
 
+Content: TypeAlias = pa.Table | Fault | int | None
+
 
 @dataclass(frozen=True, slots=True)
-class PacketRow:
-    """One packet. `sink` and `table` index the wave's orders and tables; -1 where there is none."""
+class Parcel:
+    """A packet and where it goes: indexes of the wave's orders and tables, -1 where there is none.
+
+    `content`: the rows (ROWS), what went wrong (ABORT, FAULT), a number of rows that nobody wanted (NOTE).
+    """
 
     sink: int
     table: int
     kind: int
     part: int
-    payload: bytes
+    content: Content = None
+
+    @property
+    def place(self) -> tuple[int, int, int, int]:
+        """Packets are applied in this order."""
+        return self.sink, self.table, self.kind, self.part
 
 
-def to_batches(packets: Iterable[PacketRow], slots: int) -> Iterator[pa.RecordBatch]:
+def to_batches(packets: Iterable[Parcel], slots: int) -> Iterator[pa.RecordBatch]:
     """Small packets travel together, large ones alone. Sinks take the slots in turn: an even spread."""
-    gathered: list[PacketRow] = []
+    gathered: list[dict[str, object]] = []
     size = 0
-    for one in packets:
-        if gathered and size + len(one.payload) > BATCH_BYTES_MAX:
-            yield _batch(gathered, slots)
+    for one, payload in _encoded(packets):
+        if gathered and size + len(payload) > BATCH_BYTES_MAX:
+            yield pa.RecordBatch.from_pylist(gathered, schema=SCHEMA)
             gathered, size = [], 0
-        gathered.append(one)
-        size += len(one.payload)
+        addressed = zip(ORDER, one.place, strict=True)
+        gathered.append({"slot": max(0, one.sink) % slots, **dict(addressed), "payload": payload})
+        size += len(payload)
     if gathered:
-        yield _batch(gathered, slots)
+        yield pa.RecordBatch.from_pylist(gathered, schema=SCHEMA)
 
 
-def _batch(packets: Sequence[PacketRow], slots: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(
-        [{"slot": max(0, one.sink) % slots, **asdict(one)} for one in packets], schema=SCHEMA
-    )
-
-
-def from_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[PacketRow]:
+def from_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[Parcel]:
     """The packets of a task's input, one at a time."""
     for batch in batches:
-        columns = [batch.column(field.name) for field in fields(PacketRow)]
+        columns = [batch.column(name) for name in (*ORDER, "payload")]
         for i in range(batch.num_rows):
-            yield PacketRow(*(column[i].as_py() for column in columns))
+            sink, table, kind, part, payload = (column[i].as_py() for column in columns)
+            yield Parcel(sink, table, kind, part, _decode(kind, payload))
 
 
-def encode(rows: pa.Table) -> bytes:
-    """Arrow IPC with zstd inside: a third of the bytes, and faster through the shuffle."""
+def _encoded(packets: Iterable[Parcel]) -> Iterator[tuple[Parcel, bytes]]:
+    """Sinks that get the very same rows, one after another, share one encoding."""
+    last: tuple[Content, bytes] = None, encode(None)
+    for one in packets:
+        if one.content is not last[0]:
+            last = one.content, encode(one.content)
+        yield one, last[1]
+
+
+def encode(content: Content) -> bytes:
+    """Rows as Arrow IPC with zstd inside: a third of the bytes, and faster through the shuffle."""
+    if not isinstance(content, pa.Table):
+        return pickle.dumps(content)
     out = pa.BufferOutputStream()
-    with pa.ipc.new_stream(out, rows.schema, options=_OPTIONS) as writer:
-        writer.write_table(rows)
+    with pa.ipc.new_stream(out, content.schema, options=_OPTIONS) as writer:
+        writer.write_table(content)
     data: bytes = out.getvalue().to_pybytes()
     return data
 
 
-def decode(payload: bytes) -> pa.Table:
-    """What `encode` wrote."""
+def _decode(kind: int, payload: bytes) -> Content:
+    if kind != ROWS:
+        content: Content = pickle.loads(payload)
+        return content
     with pa.ipc.open_stream(payload) as reader:
         return reader.read_all()
-
-
-def encode_fault(fault: Fault) -> bytes:
-    """A fault as a packet's payload."""
-    return pickle.dumps(fault)
-
-
-def decode_fault(payload: bytes) -> Fault:
-    """What `encode_fault` wrote."""
-    fault = pickle.loads(payload)
-    assert isinstance(fault, Fault)
-    return fault
-
-
-def concat(batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    """Batches of one schema as a table, without copying."""
-    return pa.Table.from_batches(batches)

@@ -2,6 +2,9 @@
 
     read tasks ──▶ packets ──▶ shuffle by sink ──▶ apply ──▶ receipts
 
+Where there is one executor, a shuffle would only hand packets from one Python process of a machine to
+another: one task reads and applies, unless the window is more than it may hold.
+
 Executors may be on other machines: a closure holds settings and orders, never a path of this process
 or an open connection. A sink's trouble comes back as its receipt; only the loss of a worker fails the
 job, and then every cursor is read again.
@@ -10,7 +13,7 @@ job, and then every cursor is read again.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -18,36 +21,32 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from truecut.config.settings import SinkSettings
-from truecut.errors import Fault, Retry, TruecutError
-from truecut.model.order import Order, Receipt
-from truecut.sources.contract import ReadTask
+from truecut.model.order import Receipt
 from truecut.spark import packet
 from truecut.spark.apply import Attempt, Takeover, run_attempts, run_takeovers
-from truecut.spark.packet import PacketRow
-from truecut.spark.route import TableRoute, route
+from truecut.spark.packet import Parcel
+from truecut.spark.reading import Reading, TooMuch
 from truecut.spark.session import executors, python_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-PACKET_BYTES_MAX = 16 << 20
+HELD_BYTES_MAX = 256 << 20  # rows of a window in a task that reads and applies
 RESULT_DDL = "sink int, payload binary"
+_UNROUTED, _TOO_MUCH = -1, -2  # results that are no sink's
 
 
 @dataclass(frozen=True, slots=True)
 class WaveJob:
-    """Everything an executor needs. Sinks and tables are indexes into `orders` and `tables`."""
+    """Everything an executor needs. `sinks` are those of the orders."""
 
     pipeline: str
-    tasks: tuple[ReadTask, ...]
-    tables: tuple[str, ...]
-    routes: tuple[TableRoute, ...]
-    orders: tuple[Order, ...]
+    reading: Reading
     sinks: tuple[SinkSettings, ...]
     slots: int  # sinks in work at once, over all executors
     deadline_ms: int
     aside: bool = False  # long or doubtful work: not in the processes that serve the ordinary waves
-    commit_all: bool = False  # also sinks without rows (seeds, idle cursors)
+    held_bytes_max: int = HELD_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,130 +59,71 @@ class WaveResult:
 
 def run_wave(spark: SparkSession, job: WaveJob) -> WaveResult:
     """Run the job and wait for it. Only receipts reach the driver."""
-    pieces = len(job.tasks) + (1 if job.commit_all else 0)  # the last one emits the markers
-    if pieces == 0:
+    if job.reading.pieces == 0:
         return WaveResult(())
-    tasks = executors(spark)
-    packets = (
-        spark.range(0, pieces, 1, pieces)
-        .mapInArrow(_reader(job, tasks), packet.DDL)
-        .repartitionById(tasks, "slot")
-        .sortWithinPartitions("sink", "table", "kind", "part")
-    )
-    with python_of(spark, "aside" if job.aside else "sinks"):
-        receipts_of = packets.mapInArrow(_applier(job, threads=-(-job.slots // tasks)), RESULT_DDL)
-    received = receipts_of.collect()
+    alone = executors(spark) == 1 and not job.aside
+    received = _in_one_task(spark, job).collect() if alone else None
+    if received is None or any(row.sink == _TOO_MUCH for row in received):
+        received = _by_shuffle(spark, job, tasks=executors(spark)).collect()
     receipts = [pickle.loads(row.payload) for row in received if row.sink >= 0]
     unrouted: dict[str, int] = {}
     for row in received:
-        if row.sink < 0:
+        if row.sink == _UNROUTED:
             table, count = pickle.loads(row.payload)
             unrouted[table] = unrouted.get(table, 0) + count
     return WaveResult(receipts, unrouted)
 
 
-# --- the reading side ---------------------------------------------------------------------------------
+def _in_one_task(spark: SparkSession, job: WaveJob) -> DataFrame:
+    def carry(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            try:
+                parcels = job.reading.read_all(bytes_max=job.held_bytes_max)
+            except TooMuch:  # nothing has been applied yet
+                yield _result(_TOO_MUCH, b"")
+            else:
+                yield from _apply(job, parcels, threads=job.slots)
+
+    with python_of(spark, "sinks"):
+        return spark.range(1).coalesce(1).mapInArrow(carry, RESULT_DDL)
 
 
-def _reader(job: WaveJob, slots: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _by_shuffle(spark: SparkSession, job: WaveJob, *, tasks: int) -> DataFrame:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for piece in batch.column(0).to_pylist():
-                yield from packet.to_batches(_read_piece(job, piece), slots)
+                yield from packet.to_batches(job.reading.read(piece), tasks)
 
-    return read
-
-
-def _read_piece(job: WaveJob, piece: int) -> Iterator[PacketRow]:
-    if piece == len(job.tasks):
-        return _markers(job)
-    return _read_task(job, piece, job.tasks[piece])
-
-
-def _markers(job: WaveJob) -> Iterator[PacketRow]:
-    for sink in range(len(job.orders)):
-        yield PacketRow(sink, -1, packet.MARKER, 0, b"")
-
-
-def _read_task(job: WaveJob, piece: int, task: ReadTask) -> Iterator[PacketRow]:
-    """Packets of one task. What goes wrong travels as packets, too: to all sinks of the table."""
-    table = job.tables.index(str(task.table))
-    try:
-        for part, rows in enumerate(_chunks(task.read())):
-            yield from _route_chunk(job, table, (piece << 32) + part, rows)
-    except TruecutError as error:
-        retryable = error.fault.retry is Retry.RETRYABLE
-        yield from _to_all(job, table, packet.ABORT if retryable else packet.FAULT, error.fault)
-
-
-def _route_chunk(job: WaveJob, table: int, part: int, rows: pa.Table) -> Iterator[PacketRow]:
-    how = job.routes[table]
-    routed = route(rows, how)
-    if routed.unrouted and how.stop_unrouted:
-        yield from _to_all(job, table, packet.FAULT, _unrouted_fault(job.tables[table]))
-        return
-    if routed.unrouted:
-        note = pickle.dumps((job.tables[table], routed.unrouted))
-        yield PacketRow(-1, table, packet.NOTE, part, note)
-    encoded: tuple[pa.Table, bytes] | None = None
-    for sink, share in routed.shares:
-        # Sinks that get the very same rows share one encoding.
-        if encoded is None or encoded[0] is not share:
-            encoded = share, packet.encode(share)
-        yield PacketRow(sink, table, packet.ROWS, part, encoded[1])
-
-
-def _to_all(job: WaveJob, table: int, kind: int, fault: Fault) -> Iterator[PacketRow]:
-    payload = packet.encode_fault(fault)
-    # A window that could not be read is nobody's: it aborts the sinks that lack other tables, too.
-    aborts = kind == packet.ABORT
-    sinks: Iterable[int] = range(len(job.orders)) if aborts else job.routes[table].sinks
-    for sink in sinks:
-        yield PacketRow(sink, -1 if aborts else table, kind, 0, payload)
-
-
-def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches gathered into packets of a good size."""
-    gathered: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        gathered.append(batch)
-        size += batch.nbytes
-        if size >= PACKET_BYTES_MAX:
-            yield packet.concat(gathered)
-            gathered, size = [], 0
-    if gathered:
-        yield packet.concat(gathered)
-
-
-def _unrouted_fault(table: str) -> Fault:
-    return Fault(
-        "TC3003",
-        f"{table} has rows that match no sink, and the pipeline says `unrouted: stop`",
-        "Add a sink for them, or say `unrouted: count`; then run `truecut resume FILE --table`.",
-    )
-
-
-# --- the applying side --------------------------------------------------------------------------------
-
-
-def _applier(job: WaveJob, *, threads: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def apply(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        notes: list[bytes] = []
-        attempts = _attempts(job, packet.from_batches(batches), notes)
-        for receipt in run_attempts(attempts, threads=threads, deadline_ms=job.deadline_ms):
-            yield _result(receipt[0], pickle.dumps(receipt[1]))
-        yield from (_result(-1, note) for note in notes)
+        yield from _apply(job, packet.from_batches(batches), threads=-(-job.slots // tasks))
 
-    return apply
+    pieces = job.reading.pieces
+    packets = (
+        spark.range(0, pieces, 1, pieces)
+        .mapInArrow(read, packet.DDL)
+        .repartitionById(tasks, "slot")
+        .sortWithinPartitions(*packet.ORDER)
+    )
+    with python_of(spark, "aside" if job.aside else "sinks"):
+        return packets.mapInArrow(apply, RESULT_DDL)
 
 
-def _attempts(job: WaveJob, rows: Iterator[PacketRow], notes: list[bytes]) -> Iterator[Attempt]:
-    for sink, group in groupby(rows, key=lambda row: row.sink):
+def _apply(job: WaveJob, parcels: Iterable[Parcel], *, threads: int) -> Iterator[pa.RecordBatch]:
+    unrouted: list[Parcel] = []
+    attempts = _attempts(job, parcels, unrouted)
+    for sink, receipt in run_attempts(attempts, threads=threads, deadline_ms=job.deadline_ms):
+        yield _result(sink, pickle.dumps(receipt))
+    for one in unrouted:
+        yield _result(_UNROUTED, pickle.dumps((job.reading.tables[one.table], one.content)))
+
+
+def _attempts(job: WaveJob, parcels: Iterable[Parcel], unrouted: list[Parcel]) -> Iterator[Attempt]:
+    reading = job.reading
+    for sink, group in groupby(parcels, key=lambda one: one.sink):
         if sink < 0:
-            notes.extend(row.payload for row in group)
+            unrouted.extend(group)
         else:
-            yield Attempt(sink, job.orders[sink], job.sinks[sink], job.pipeline, job.tables, group)
+            yield Attempt(sink, reading.orders[sink], job.sinks[sink], job.pipeline, reading.tables, group)
 
 
 def _result(sink: int, payload: bytes) -> pa.RecordBatch:

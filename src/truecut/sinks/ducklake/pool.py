@@ -30,6 +30,7 @@ _lock = threading.Lock()
 _aliases = itertools.count(1)
 _owner_pid = 0
 _root: duckdb.DuckDBPyConnection | None = None
+_large = 0  # large orders in work
 _idle: dict[LakeAddress, list[Attachment]] = {}  # insertion order is the order of last use
 _left: dict[LakeAddress, tuple[Stamp, object]] = {}  # what was known of file catalogs when they were let go
 
@@ -122,15 +123,34 @@ class Lake:
 
 def session() -> duckdb.DuckDBPyConnection:
     """A new connection to this process's DuckDB, made on first use (and again after a fork)."""
-    global _root, _owner_pid
+    global _root, _owner_pid, _large
     with _lock:
         if _root is None or _owner_pid != os.getpid():
             _idle.clear()
+            _large = 0
             _root, _owner_pid = connect(), os.getpid()
             # One attempt for each commit: a retry inside DuckLake would look only at the changes of the
             # snapshots that still exist, and miss a takeover whose snapshot the tenant has expired.
             _root.execute("SET ducklake_max_retry_count = 1")
         return _root.cursor()
+
+
+@contextmanager
+def all_cores() -> Iterator[None]:
+    """While a large order is written, DuckDB may use every core; for a small one, waking them up costs more
+    than they do."""
+    _count_large(1)
+    try:
+        yield
+    finally:
+        _count_large(-1)
+
+
+def _count_large(change: int) -> None:
+    global _large
+    with closing(session()) as connection, _lock:
+        _large += change
+        connection.execute(f"SET threads = {os.cpu_count() if _large else 1}")
 
 
 @contextmanager

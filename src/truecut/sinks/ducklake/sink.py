@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,12 +20,13 @@ from truecut.model.order import Order, Receipt
 from truecut.runtime.failpoint import failpoint
 from truecut.sinks.contract import Packet
 from truecut.sinks.ducklake.cursor import remember, take_over
-from truecut.sinks.ducklake.pool import Lake, attached, session
+from truecut.sinks.ducklake.pool import Lake, all_cores, attached, session
 from truecut.sinks.ducklake.stage import stage
 from truecut.sinks.ducklake.transaction import Transaction, fenced
 
 RACES_MAX = 8  # transactions lost to others before the order is handed back
 CONFLICT = "TC4006"
+LARGE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,8 @@ class DuckLakeSink:
                 staged = stage(connection, order, packets)
                 work = Transaction(self.pipeline, self.existing, order, staged)
                 failpoint("before_sink_transaction")
-                with attached(connection, self.address) as lake:
+                cores = all_cores() if staged.bytes > LARGE_BYTES else nullcontext()
+                with cores, attached(connection, self.address) as lake:
                     return _redo_lost_races(lake, lambda: work.run(lake))
 
         return self._answer(run, epoch=order.epoch)

@@ -27,6 +27,7 @@ class Staged:
     relations: Mapping[str, str]
     nets: Mapping[str, Net]  # for the changes of a mirror
     stops: Mapping[str, tuple[str, str]]  # code and message
+    bytes: int = 0
 
 
 def stage(connection: duckdb.DuckDBPyConnection, order: Order, packets: Iterator[Packet]) -> Staged:
@@ -50,7 +51,7 @@ def stage(connection: duckdb.DuckDBPyConnection, order: Order, packets: Iterator
             nets[table] = net
         if stop is not None:
             stops[table] = stop
-    return Staged(relations, nets, stops)
+    return Staged(relations, nets, stops, sum(buffer.taken for buffer in buffers.values()))
 
 
 def _examine(
@@ -71,13 +72,15 @@ class _Buffer:
     connection: duckdb.DuckDBPyConnection
     name: str
     held: list[pa.Table] = field(default_factory=list)
-    bytes: int = 0
+    bytes: int = 0  # of those
+    taken: int = 0  # bytes of all that came
     spilled: bool = False
     in_memory: pa.Table | None = None  # all rows, if they were few
 
     def add(self, rows: pa.Table) -> None:
         self.held.append(rows)
         self.bytes += rows.nbytes
+        self.taken += rows.nbytes
         if self.bytes > MEMORY_BYTES_MAX:
             self._spill()
 

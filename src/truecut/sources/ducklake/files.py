@@ -105,31 +105,48 @@ def live_rows(lake: Lake, table_id: int, *, at: int) -> int:
 
 
 def weights(lake: Lake, table_id: int, *, after: int, upto: int) -> list[Weight]:
-    """About how many changes each snapshot of the range holds for the table."""
+    """About how many changes each snapshot of the range holds for the table.
+
+    An update is a row that came and one that went: a snapshot weighs the larger of the two numbers.
+    """
     m = lake.metadata
-    parts = [
+    came = [
         f"""SELECT CASE WHEN begin_snapshot > {after} THEN begin_snapshot ELSE partial_max END AS snapshot,
                    record_count AS n, file_size_bytes AS size
             FROM {m}.ducklake_data_file WHERE table_id = {table_id}
-              AND (begin_snapshot > {after} OR partial_max > {after})""",
-        f"""SELECT end_snapshot, record_count, file_size_bytes FROM {m}.ducklake_data_file
-            WHERE table_id = {table_id} AND end_snapshot > {after}""",
-        f"""SELECT CASE WHEN begin_snapshot > {after} THEN begin_snapshot ELSE partial_max END,
-                   delete_count - coalesce(before, 0), (delete_count - coalesce(before, 0)) * 64
-            FROM (SELECT *, lag(delete_count) OVER (PARTITION BY data_file_id
-                                                    ORDER BY begin_snapshot) AS before
-                  FROM {m}.ducklake_delete_file WHERE table_id = {table_id})
-            WHERE begin_snapshot > {after} OR partial_max > {after}""",
+              AND (begin_snapshot > {after} OR partial_max > {after})"""
+    ]
+    went = [
+        # What was deleted from a file before it ended has been counted by then.
+        f"""SELECT f.end_snapshot AS snapshot, record_count - coalesce(max(delete_count), 0) AS n,
+                   f.file_size_bytes AS size
+            FROM {m}.ducklake_data_file f
+            LEFT JOIN {m}.ducklake_delete_file d USING (table_id, data_file_id)
+            WHERE table_id = {table_id} AND f.end_snapshot > {after}
+            GROUP BY data_file_id, f.end_snapshot, record_count, f.file_size_bytes""",
+        # Deletes of several snapshots share a file, which does not say how many are whose: an even spread.
+        f"""SELECT s.snapshot_id, n // count(*) OVER (PARTITION BY delete_file_id),
+                   64 * n // count(*) OVER (PARTITION BY delete_file_id)
+            FROM (SELECT delete_file_id, begin_snapshot, coalesce(partial_max, begin_snapshot) AS last,
+                         delete_count - coalesce(lag(delete_count) OVER (
+                             PARTITION BY data_file_id ORDER BY begin_snapshot), 0) AS n
+                  FROM {m}.ducklake_delete_file WHERE table_id = {table_id}) d
+            JOIN {m}.ducklake_snapshot s ON s.snapshot_id BETWEEN d.begin_snapshot AND d.last
+            WHERE d.last > {after}""",
     ]
     for name in _inlined_tables(lake, table_id):
-        for column in ("begin_snapshot", "end_snapshot"):
-            parts.append(f"SELECT {column}, 1, 128 FROM {m}.{name} WHERE {column} > {after}")
+        came.append(f"SELECT begin_snapshot, 1, 128 FROM {m}.{name} WHERE begin_snapshot > {after}")
+        went.append(f"SELECT end_snapshot, 1, 128 FROM {m}.{name} WHERE end_snapshot > {after}")
     if _has_inlined_deletes(lake, table_id):
         deletes = f"{m}.ducklake_inlined_delete_{table_id}"
-        parts.append(f"SELECT begin_snapshot, 1, 128 FROM {deletes} WHERE begin_snapshot > {after}")
+        went.append(f"SELECT begin_snapshot, 1, 128 FROM {deletes} WHERE begin_snapshot > {after}")
+    sums = " UNION ALL ".join(
+        f"""SELECT snapshot, sum(greatest(n, 0)) AS n, sum(greatest(size, 0)) AS size
+            FROM ({" UNION ALL ".join(parts)}) WHERE snapshot > {after} AND snapshot <= {upto} GROUP BY ALL"""
+        for parts in (came, went)
+    )
     rows = lake.connection.execute(
-        f"""SELECT snapshot, sum(greatest(n, 0))::BIGINT, sum(greatest(size, 0))::BIGINT
-            FROM ({" UNION ALL ".join(parts)}) WHERE snapshot <= {upto} GROUP BY snapshot ORDER BY snapshot"""
+        f"SELECT snapshot, max(n)::BIGINT, max(size)::BIGINT FROM ({sums}) GROUP BY 1 ORDER BY 1"
     ).fetchall()
     return [Weight(int(row[0]), int(row[1]), int(row[2])) for row in rows]
 

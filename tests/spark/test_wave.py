@@ -1,0 +1,106 @@
+"""A wave by one task and by a shuffle: the same lakes, whichever way it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from truecut.config.settings import SinkSettings
+from truecut.lake import attach_sql, connect, parse_address
+from truecut.model.change import COMMITTED_AT, CONTROL_FIELDS, INSERT, OP, PLACE, READ, SEQ
+from truecut.model.order import Order, TableOrder
+from truecut.model.position import Position
+from truecut.model.table import Column, TableName, TableSchema
+from truecut.spark.reading import Reading
+from truecut.spark.route import TableRoute
+from truecut.spark.wave import RecoverJob, WaveJob, run_recover, run_wave
+
+TABLE = "main.events"
+SINKS = 3
+SCHEMA = TableSchema("1", (Column(1, "id", "BIGINT"), Column(2, "tenant", "VARCHAR")))
+COLUMNS = pa.schema([*CONTROL_FIELDS, pa.field("id", pa.int64()), pa.field("tenant", pa.string())])
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A piece of a window: these keys, for the tenants in turn and one that no sink takes."""
+
+    keys: range
+    place: int
+    op: int
+
+    @property
+    def table(self) -> TableName:
+        return TableName.parse(TABLE)
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        for key in self.keys:
+            yield pa.RecordBatch.from_pylist([_change(key, self.place, self.op)], schema=COLUMNS)
+
+
+def _change(key: int, place: int, op: int) -> dict[str, object]:
+    tenant = f"t{key % (SINKS + 1)}"
+    return {OP: op, PLACE: place, SEQ: 1, COMMITTED_AT: None, "id": key, "tenant": tenant}
+
+
+def sinks_in(folder: Path) -> tuple[SinkSettings, ...]:
+    """One on a DuckDB file, the others on SQLite."""
+    addresses = [
+        parse_address(f"{'sqlite:' if n else ''}t{n}.db", f"t{n}", base=folder) for n in range(SINKS)
+    ]
+    return tuple(
+        SinkSettings(f"t{n}", "ducklake", address, f"t{n}", "refuse", {TABLE: "mirror"})
+        for n, address in enumerate(addresses)
+    )
+
+
+def job(sinks: tuple[SinkSettings, ...], upto: int, *tasks: Rows) -> WaveJob:
+    """A seed up to 1, changes after it."""
+    seed = upto == 1
+    expected = None if seed else Position(1, upto - 1)
+    wanted = TableOrder("replace" if seed else "changes", "mirror", ("id",), SCHEMA)
+    orders = tuple(
+        Order(sink.name, 1, 1, expected, Position(1, upto), "source", {TABLE: wanted}) for sink in sinks
+    )
+    how = TableRoute("tenant", (), {f"t{n}": (n,) for n in range(SINKS)})
+    return WaveJob(
+        "p", Reading(tasks, (TABLE,), (how,), orders, seed), sinks, slots=2, deadline_ms=60_000, aside=seed
+    )
+
+
+def content(sink: SinkSettings) -> list[tuple[object, ...]]:
+    with connect() as lake:
+        lake.execute(attach_sql(sink.address, "lake", read_only=True))
+        return lake.execute(f"FROM lake.{TABLE} ORDER BY ALL").fetchall()
+
+
+@pytest.mark.parametrize("held_bytes_max", [1 << 20, 1], ids=["one task", "too much for one task"])
+def test_a_wave_carries_every_row_once(spark: SparkSession, tmp_path: Path, held_bytes_max: int) -> None:
+    """By one task, and by the shuffle when there is more than a task may hold."""
+    sinks = sinks_in(tmp_path)
+    recovered = run_recover(spark, RecoverJob("p", tuple((s, 1, 1) for s in sinks), 2, 60_000))
+    assert {receipt.outcome for receipt in recovered} == {"applied"}
+    seeded = run_wave(spark, job(sinks, 1, Rows(range(10), 1, READ), Rows(range(10, 20), 1, READ)))
+    assert {receipt.outcome for receipt in seeded.receipts} == {"applied"}
+    changes = job(sinks, 2, Rows(range(20, 30), 2, INSERT), Rows(range(30, 40), 2, INSERT))
+    done = run_wave(spark, replace(changes, held_bytes_max=held_bytes_max))
+    assert sorted((receipt.sink, receipt.outcome) for receipt in done.receipts) == [
+        (f"t{n}", "applied") for n in range(SINKS)
+    ]
+    assert done.unrouted == {TABLE: 5}
+    for n, sink in enumerate(sinks):
+        assert content(sink) == [(key, f"t{n}") for key in range(40) if key % (SINKS + 1) == n]
+
+
+def test_sinks_without_rows_have_no_receipt(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing is committed for them, so nothing is said."""
+    sinks = sinks_in(tmp_path)
+    run_recover(spark, RecoverJob("p", tuple((s, 1, 1) for s in sinks), 2, 60_000))
+    run_wave(spark, job(sinks, 1, Rows(range(0), 1, READ)))
+    done = run_wave(spark, job(sinks, 2, Rows(range(1, 2), 2, INSERT)))
+    assert [(receipt.sink, receipt.outcome) for receipt in done.receipts] == [("t1", "applied")]
