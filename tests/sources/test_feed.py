@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.sources.conftest import MakeLake
 from tests.sources.copy_model import changes_of
 from tests.sources.lake_writer import LakeWriter
-from truecut.errors import TruecutError
+from truecut.errors import Retry, TruecutError
 from truecut.lake import connect
 from truecut.model.change import DELETE, INSERT, OP, PLACE, SEQ, UPDATE
 from truecut.model.position import Position
@@ -222,8 +222,9 @@ def test_a_feed_whose_beginning_has_expired_is_not_believed(lake: LakeWriter) ->
     window = plan(lake, after=start)
     lake.run(f"CALL ducklake_expire_snapshots('lake', versions => [{start}])")
     lake.release()
-    with pytest.raises(TruecutError):
+    with pytest.raises(TruecutError) as caught:
         read(window)
+    assert (caught.value.fault.code, caught.value.fault.retry) == ("TC2013", Retry.RETRYABLE)
 
 
 # --- how keys are found to be distinct ----------------------------------------------------------------

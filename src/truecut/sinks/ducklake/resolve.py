@@ -145,7 +145,7 @@ def _measure_in_memory(
     )
     count = rows.num_rows
     net = Net(relation, OP, count, count - new, puts, count - puts, new_ranges, live_ranges)
-    return net, count if _ascend(keys) else pc.count_distinct(keys).as_py(), 0
+    return net, count if _ascend(keys) else len(pc.unique(keys)), 0
 
 
 def _ascend(values: pa.ChunkedArray) -> bool:

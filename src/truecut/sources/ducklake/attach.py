@@ -27,6 +27,7 @@ KEPT_MAX = 4  # idle attachments in one process
 _MISLED = "statistics_propagation,compressed_materialization"
 MISSING = "TC2001"
 FILE_GONE = "TC2012"
+SNAPSHOT_GONE = "TC2013"
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +224,7 @@ def attached(
         fault = _fault(error, what=f"source {name or address}")
         # The cause may hold row values or a password: it is not chained.
         unfit = ExitCode.FAILED if fault.retry is Retry.RETRYABLE else ExitCode.UNFIT_ENVIRONMENT
-        raise TruecutError(
-            fault.code, fault.message, fix=fault.fix, retry=fault.retry, exit_code=unfit
-        ) from None
+        raise TruecutError.of(fault, unfit) from None
 
 
 def _fault(error: duckdb.Error | OSError, *, what: str) -> Fault:
@@ -234,6 +233,13 @@ def _fault(error: duckdb.Error | OSError, *, what: str) -> Fault:
             FILE_GONE,
             f"{what}: a data file is gone; it was cleaned up while it was being read, or lies elsewhere",
             "It is tried again. If it persists, check spec.source.data_path.",
+            Retry.RETRYABLE,
+        )
+    if "no snapshot found" in str(error).lower():
+        return Fault(
+            SNAPSHOT_GONE,
+            f"{what}: a snapshot was expired while it was being read",
+            "None needed: it is planned anew. Keep snapshots longer than a sink may lag.",
             Retry.RETRYABLE,
         )
     return fault_of(error, what=what)

@@ -47,7 +47,7 @@ class DuckLakeSource:
         with connection() as own, attached(self._address, own) as lake:
             found = self._describe(lake, table, at.place)
         if isinstance(found, Fault):
-            raise _error(found, ExitCode.WRONG_INPUT)
+            raise TruecutError.of(found, ExitCode.WRONG_INPUT)
         return found
 
     def plan_window(
@@ -72,7 +72,7 @@ class DuckLakeSource:
         with connection() as own, attached(self._address, own) as lake:
             pinned = [s for s in catalog.snapshots(lake, after=at.place - 1) if s.id == at.place]
             if not pinned:
-                raise _error(gone("the seed", at=at))
+                raise TruecutError.of(gone("the seed", at=at))
             for table in tables:
                 found = self._describe(lake, table, at.place)
                 if isinstance(found, Fault):
@@ -127,7 +127,3 @@ def _file_stamp(path: str) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-def _error(fault: Fault, exit_code: ExitCode = ExitCode.FAILED) -> TruecutError:
-    return TruecutError(fault.code, fault.message, fix=fault.fix, retry=fault.retry, exit_code=exit_code)
