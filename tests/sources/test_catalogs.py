@@ -59,23 +59,6 @@ def test_observation_is_identity_and_bounds(make_lake: MakeLake) -> None:
     assert DuckLakeSource(stranger.address, generation=7).observe().identity != first.identity
 
 
-def test_an_idle_poll_does_not_touch_the_catalog(
-    make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A DuckDB-file catalog that has not changed is not opened: its writers are not disturbed."""
-    writer = filled(make_lake())
-    source = DuckLakeSource(writer.address, generation=1)
-    seen = source.observe()
-    opened: list[LakeAddress] = []
-    monkeypatch.setattr(attach, "_require_file", opened.append)  # the first step of every attachment
-    assert [source.observe() for _ in range(3)] == [seen] * 3
-    assert opened == []
-    writer.run("INSERT INTO t VALUES (2, 'b')")
-    writer.release()
-    assert source.observe().head > seen.head
-    assert len(opened) == 1
-
-
 def test_a_missing_catalog_is_said_and_not_created(tmp_path: Path) -> None:
     """A source is never created by looking at it."""
     for catalog in ("nowhere.ducklake", "sqlite:nowhere.sqlite"):

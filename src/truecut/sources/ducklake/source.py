@@ -1,12 +1,12 @@
 """The driver's side: what history there is, and which tasks read a window or a seed of it.
 
-Metadata only, in few queries however many snapshots a window holds. A DuckDB-file catalog is not even
-opened when neither it nor its write-ahead log has changed since the last look.
+Metadata only, in few queries however many snapshots a window holds. A catalog that is a file is not even
+opened when neither it nor its write-ahead log has changed since the last look (but once a second it is).
 """
 
 from __future__ import annotations
 
-import os
+import time
 from collections.abc import Mapping, Sequence
 
 from truecut.errors import ExitCode, Fault, TruecutError
@@ -16,10 +16,11 @@ from truecut.model.table import Mode, TableName, TableSchema
 from truecut.sources.contract import Observation, ReadTask, TableRead, Window, WindowLimits
 from truecut.sources.ducklake import catalog, files, history, schema
 from truecut.sources.ducklake.attach import Lake, attached, connection, one_view
+from truecut.sources.ducklake.stamp import Stamp, stamp_of
 from truecut.sources.ducklake.tasks import SeedTask
 from truecut.sources.ducklake.window import Planner, gone
 
-Stamp = tuple[tuple[int, int, int] | None, ...]
+LOOK_S = 1.0  # whatever a file's time says: file systems across a network may be late to tell
 
 
 class DuckLakeSource:
@@ -28,18 +29,18 @@ class DuckLakeSource:
     def __init__(self, address: LakeAddress, *, generation: int) -> None:
         self._address = address
         self._generation = generation
-        self._seen: tuple[Stamp, Observation] | None = None
+        self._seen: tuple[Stamp, float, Observation] | None = None  # when, by our own clock
 
     def observe(self) -> Observation:
         """Identity and bounds of the history."""
-        stamp = self._stamp()
-        if self._seen is not None and stamp is not None and self._seen[0] == stamp:
-            return self._seen[1]
+        stamp, now = stamp_of(self._address), time.monotonic()
+        if self._seen is not None and self._seen[0] == stamp and now < self._seen[1] + LOOK_S:
+            return self._seen[2]
         with connection() as own, attached(self._address, own) as lake, one_view(lake):
             identity = catalog.identity(lake)
             oldest, head, head_ms = catalog.bounds(lake)
         seen = Observation(identity, self._position(oldest), self._position(head), head_ms)
-        self._seen = None if stamp is None else (stamp, seen)
+        self._seen = None if stamp is None else (stamp, now, seen)
         return seen
 
     def describe(self, table: TableRead, *, at: Position) -> TableSchema:
@@ -111,19 +112,3 @@ class DuckLakeSource:
 
     def _position(self, place: int) -> Position:
         return Position(self._generation, place)
-
-    def _stamp(self) -> Stamp | None:
-        """What changes whenever a DuckDB-file catalog does; None where the file cannot tell."""
-        if self._address.kind != "duckdb":
-            return None
-        path = self._address.target.reveal()
-        stamp = (_file_stamp(path), _file_stamp(path + ".wal"))
-        return None if stamp[0] is None else stamp
-
-
-def _file_stamp(path: str) -> tuple[int, int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
