@@ -1,11 +1,12 @@
 """The driver's side: what history there is, and which tasks read a window or a seed of it.
 
 Metadata only, in few queries however many snapshots a window holds. A catalog that is a file is not even
-opened when neither it nor its write-ahead log has changed since the last look (but once a second it is).
+opened when neither it nor its write-ahead log has changed since the last look (an SQLite file is, once a second).
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 
@@ -34,7 +35,7 @@ class DuckLakeSource:
     def observe(self) -> Observation:
         """Identity and bounds of the history."""
         stamp, now = stamp_of(self._address), time.monotonic()
-        if self._seen is not None and self._seen[0] == stamp and now < self._seen[1] + LOOK_S:
+        if self._seen is not None and self._seen[0] == stamp and now < self._seen[1] + self._look_s():
             return self._seen[2]
         with connection() as own, attached(self._address, own) as lake, one_view(lake):
             identity = catalog.identity(lake)
@@ -109,6 +110,10 @@ class DuckLakeSource:
         version = catalog.covering(catalog.table_versions(lake, table.name), at)
         assert version is not None
         return version.id
+
+    def _look_s(self) -> float:
+        """A DuckDB file is opened for a reason only: while it is open, its writers are locked out."""
+        return LOOK_S if self._address.shared else math.inf
 
     def _position(self, place: int) -> Position:
         return Position(self._generation, place)
