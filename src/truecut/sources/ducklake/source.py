@@ -1,7 +1,7 @@
 """The driver's side: what history there is, and which tasks read a window or a seed of it.
 
 Metadata only, in few queries however many snapshots a window holds. A catalog that is a file is not even
-opened when neither it nor its write-ahead log has changed since the last look (an SQLite file is, once a second).
+opened when neither it nor its write-ahead log has changed since the last look (SQLite: once a second).
 """
 
 from __future__ import annotations
