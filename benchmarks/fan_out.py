@@ -1,8 +1,10 @@
 """Fan-out: many destinations, a hundred changed rows each, against the plain way, in one run.
 
 The plain way: eight threads; attach, delete, insert, update a cursor table, commit, detach; no fence, and
-the rows already split by destination. Ours: from the source's commit until every sink has it, with reading,
-routing, fence and cursors. Both change the same rows, round by round in turn, and are compared in the end.
+the rows already split by destination, as Arrow tables (`--arriving table`: as tables of DuckDB, whose
+statistics spare the delete most of the lake's files). Ours: from the source's commit until every sink has
+it, with reading, routing, fence and cursors. Both change the same rows, round by round in turn, and are
+compared in the end.
 
 A replica lives for months, so the lakes are not new when the clock starts: both have `--earlier` flushes
 behind them, made the same way. (In a lake without a past the plain way's delete has next to nothing to read.)
@@ -19,6 +21,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import repeat
 from pathlib import Path
 
 import duckdb
@@ -33,6 +36,7 @@ START_ROWS = 1_000
 WORKERS = 8
 SWEEP = (1, 2, 4, 8, 16)
 AddressOf = Callable[[str], LakeAddress]
+Arrived = duckdb.DuckDBPyConnection  # one that knows the rows as `arrived`
 
 
 def main() -> None:
@@ -45,17 +49,27 @@ def main() -> None:
     parser.add_argument("--changes", choices=["inserts", "updates"], default="inserts")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--earlier", type=int, default=20, help="flushes before the first measured one")
+    parser.add_argument(
+        "--arriving", choices=["arrow", "table"], default="arrow", help="the plain way's rows"
+    )
     parser.add_argument("--sweep", action="store_true", help="over numbers of workers")
     options = parser.parse_args()
     for workers in SWEEP if options.sweep else (WORKERS,):
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="truecut-bench-")))
             address_of = _addresses(stack, folder, options.kind)
-            ways = Ways(stack, folder, address_of, sinks=options.sinks, workers=workers)
+            ways = Ways(
+                stack,
+                folder,
+                address_of,
+                sinks=options.sinks,
+                workers=workers,
+                in_arrow=options.arriving == "arrow",
+            )
             plain, ours = ways.measure(options.changes, rounds=options.rounds, earlier=options.earlier)
         title = (
             f"{options.sinks} sinks, {options.changes}, {options.kind}, {workers} workers, "
-            f"{options.earlier} earlier flushes"
+            f"{options.earlier} earlier flushes, plain rows in {options.arriving}"
         )
         _say(title, options.sinks, plain, ours)
 
@@ -83,9 +97,17 @@ class Ways:
     """The same lakes twice: one set for the plain way, one for ours."""
 
     def __init__(
-        self, stack: ExitStack, folder: Path, address_of: AddressOf, *, sinks: int, workers: int
+        self,
+        stack: ExitStack,
+        folder: Path,
+        address_of: AddressOf,
+        *,
+        sinks: int,
+        workers: int,
+        in_arrow: bool,
     ) -> None:
         self._sinks = sinks
+        self._in_arrow = in_arrow
         self._start_rows = START_ROWS
         self._plain = [address_of(f"plain{n}") for n in range(sinks)]
         self._pool = stack.enter_context(ThreadPoolExecutor(workers))
@@ -102,10 +124,9 @@ class Ways:
         with self._bench.running():
             for step in range(earlier + rounds):
                 first = step * ROWS + (self._start_rows if changes == "inserts" else 0)
+                arrived = [self._arrive(n, first) for n in range(self._sinks)]
                 with measured() as run:
-                    list(
-                        self._pool.map(lambda n, at=first, s=step: self._flush(n, at, s), range(self._sinks))
-                    )
+                    list(self._pool.map(self._flush, range(self._sinks), arrived, repeat(step)))
                 plain.append(run)
                 with self._bench.unseen():
                     self._commit(first, changes)
@@ -119,8 +140,9 @@ class Ways:
         """Rows `first…` of every tenant."""
         low, high = first * self._sinks, (first + rows) * self._sinks
         return (
-            f"SELECT i, 't' || (i % {self._sinks}), i + {changed}, i, i, 'text ' || i, 'more',"
-            f" TIMESTAMP '2026-01-01' FROM range({low}, {high}) r(i)"
+            f"SELECT i AS id, 't' || (i % {self._sinks}) AS tenant, i + {changed} AS a, i AS b, i::DOUBLE AS c, "
+            "'text ' || i AS d, 'more' AS e, TIMESTAMP '2026-01-01' AS changed_at "
+            f"FROM range({low}, {high}) r(i)"
         )
 
     def _commit(self, first: int, changes: str) -> None:
@@ -139,18 +161,25 @@ class Ways:
         lake.execute(f"INSERT INTO l{n}.{TABLE} {self._share(n, self._rows(0, self._start_rows))}")
         lake.execute(f"DETACH l{n}")
 
-    def _flush(self, n: int, first: int, step: int) -> None:
-        rows = self._share(n, self._rows(first, ROWS, changed=1))
+    def _arrive(self, n: int, first: int) -> Arrived:
+        """The rows of one tenant, where a buffer would have them."""
         lake = self._root.cursor()
-        lake.execute(f"CREATE TEMP TABLE arrived AS {rows}")
+        rows = self._share(n, self._rows(first, ROWS, changed=1))
+        if self._in_arrow:
+            lake.register("arrived", lake.execute(rows).to_arrow_table())
+        else:
+            lake.execute(f"CREATE TEMP TABLE arrived AS {rows}")
+        return lake
+
+    def _flush(self, n: int, lake: Arrived, step: int) -> None:
         lake.execute(attach_sql(self._plain[n], f"l{n}"))
         lake.execute("BEGIN")
-        lake.execute(f"DELETE FROM l{n}.{TABLE} WHERE id IN (SELECT i FROM arrived)")
+        lake.execute(f"DELETE FROM l{n}.{TABLE} WHERE id IN (SELECT id FROM arrived)")
         lake.execute(f"INSERT INTO l{n}.{TABLE} FROM arrived")
         lake.execute(f"UPDATE l{n}.main.cursor SET position = {step}")
         lake.execute("COMMIT")
         lake.execute(f"DETACH l{n}")
-        lake.execute("DROP TABLE arrived")
+        lake.close()
 
     def _share(self, n: int, rows: str) -> str:
         return rows.replace("range(", f"range({n} + ").replace(") r(i)", f", {self._sinks}) r(i)")
