@@ -140,8 +140,8 @@ class Ways:
         """Rows `first…` of every tenant."""
         low, high = first * self._sinks, (first + rows) * self._sinks
         return (
-            f"SELECT i AS id, 't' || (i % {self._sinks}) AS tenant, i + {changed} AS a, i AS b, i::DOUBLE AS c, "
-            "'text ' || i AS d, 'more' AS e, TIMESTAMP '2026-01-01' AS changed_at "
+            f"SELECT i AS id, 't' || (i % {self._sinks}) AS tenant, i + {changed} AS a, i AS b, "
+            "i::DOUBLE AS c, 'text ' || i AS d, 'more' AS e, TIMESTAMP '2026-01-01' AS changed_at "
             f"FROM range({low}, {high}) r(i)"
         )
 

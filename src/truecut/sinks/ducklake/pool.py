@@ -23,7 +23,7 @@ import duckdb
 from truecut.lake import LakeAddress, attach_sql, connect, identifier, literal
 
 # Idle attachments in one process: half a megabyte each, and for PostgreSQL a connection of its server.
-KEPT_MAX = {"sqlite": 512, "postgres": 64}
+KEPT_MAX = {"sqlite": 1024, "postgres": 64}
 KEPT_S = 600  # one that nobody used for so long makes room for another
 
 _lock = threading.Lock()
