@@ -66,9 +66,9 @@ class Process:
         driver = psutil.Process(self.popen.pid)
         return [driver, *driver.children(recursive=True)]
 
-    def workers(self) -> list[psutil.Process]:
-        """Spark's Python workers: forked from a daemon of their own."""
-        return [p for p in self.tree() if _is_worker(p)]
+    def workers(self, *, role: str) -> list[psutil.Process]:
+        """Spark's Python workers, forked from a daemon for each role (`truecut.spark.session.python_of`)."""
+        return [p for p in self.tree() if _is_worker(p, role)]
 
     def signal(self, number: signal.Signals) -> None:
         """To every process of it."""
@@ -124,11 +124,14 @@ def _gone() -> Iterator[None]:
         return
 
 
-def _is_worker(process: psutil.Process) -> bool:
+def _is_worker(process: psutil.Process, role: str) -> bool:
     try:
         parent = process.parent()
         return (
-            "truecut.spark.daemon" in process.cmdline() and parent is not None and "java" not in parent.name()
+            "truecut.spark.daemon" in process.cmdline()
+            and parent is not None
+            and "java" not in parent.name()
+            and parent.environ().get("TRUECUT_ROLE") == role
         )
     except psutil.NoSuchProcess:
         return False

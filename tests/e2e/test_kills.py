@@ -1,39 +1,56 @@
-"""kill -9 anywhere, any time: after the next run every sink equals its share, nothing twice, nothing lost."""
+"""kill -9 anywhere, any time: once recovered every sink equals its share, nothing twice, nothing lost."""
 
 from __future__ import annotations
 
 import random
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import psutil
 import pytest
 
-from tests.e2e.process import Process, run, running
+from tests.e2e.process import running
 from tests.e2e.test_mirror import CREATE, fill
+from tests.e2e.watch import Kind, Moment, Watch, moment_of
 from tests.e2e.world import World, eventually, tenants_document
 from truecut.runtime.failpoint import NAMES
+from truecut.runtime.pauses import pause, resume
 
 DRIVER_POINTS = ("after_claim", "before_wave", "after_wave")
-TENANTS = ["t0", "t1", "t2", "t3"]
+# Each line is the life of a world. It ends with a crash that the same run survives, so that all is compared.
+CRASHES = (
+    ("after_claim", "after_sink_commit", "after_wave", "after_sink_data"),
+    ("before_wave", "before_sink_commit", "after_takeover", "before_sink_transaction"),
+)
+APPEND = (2, 3)  # of four tenants in a row
+AT_FIRST = 4  # tenants that are there from the beginning
+ATTEMPTS_MAX = 4  # for one kill
+KILLS_IN_A_WORLD = 3  # every answer that is lost multiplies what TLC has to try when it judges the trace
+RECOVERY_S = 120
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    """Two mirrors and two append tables on a source that is being written to."""
-    document = tenants_document(tenants=TENANTS, lease={"duration": "2s"})
-    for sink in document["spec"]["sinks"][2:]:
-        sink["mode"] = "append"
-    world = World(tmp_path, None, document)
-    world.source(CREATE, fill(400, 4))
+def make_world(folder: Path, *, tenants: int) -> World:
+    """Half of them mirrors, half of them append tables, on a source with rows for all."""
+    folder.mkdir()
+    document = tenants_document(tenants=_names(tenants), lease={"duration": "2s"})
+    for number, sink in enumerate(document["spec"]["sinks"]):
+        sink["mode"] = "append" if number % 4 in APPEND else "mirror"
+    world = World(folder, None, document)
+    world.source(CREATE, fill(100 * tenants, tenants))
     return world
 
 
+def _names(tenants: int) -> list[str]:
+    return [f"t{number}" for number in range(tenants)]
+
+
 @contextmanager
-def load(world: World, *, seed: int) -> Iterator[None]:
+def load(world: World, *, seed: int, tenants: int = AT_FIRST) -> Iterator[None]:
     """Somebody writes to the source all the time."""
     done = threading.Event()
 
@@ -46,9 +63,9 @@ def load(world: World, *, seed: int) -> Iterator[None]:
             world.source(
                 f"UPDATE lake.main.events SET v = v + 1 WHERE id BETWEEN {low} AND {low + 20}",
                 f"BEGIN; DELETE FROM lake.main.events WHERE id = {low};"
-                f" INSERT INTO lake.main.events SELECT i, 't' || (i % 4), 0"
+                f" INSERT INTO lake.main.events SELECT i, 't' || (i % {tenants}), 0"
                 f" FROM range({fresh}, {fresh + 9}) r(i); COMMIT",
-                f"UPDATE lake.main.events SET tenant = 't{rng.randint(0, 3)}'"
+                f"UPDATE lake.main.events SET tenant = 't{rng.randint(0, tenants - 1)}'"
                 f" WHERE id BETWEEN {low} AND {low + 3}",
             )
 
@@ -61,16 +78,27 @@ def load(world: World, *, seed: int) -> Iterator[None]:
         thread.join()
 
 
-def assert_equal(world: World) -> None:
+# --- comparing ----------------------------------------------------------------------------------------
+
+
+def assert_recovered(world: World, watch: Watch, tenants: Sequence[str]) -> None:
+    """The source stands still now: the running process catches up, by itself, and then all is compared."""
+    snapshot = world.source_rows("FROM lake.current_snapshot()")[0][0]
+    eventually(
+        lambda: watch.look().is_at(tenants, snapshot=snapshot),
+        timeout_s=RECOVERY_S,
+        what="every tenant catches up",
+    )
+    assert_equal(world, tenants)
+
+
+def assert_equal(world: World, tenants: Sequence[str]) -> None:
     """Mirrors row for row; append tables: replaying the log gives the mirror, no change is there twice."""
-    finished = run(world, "--until-caught-up", "--timeout", "2m")
-    assert finished.code == 0, finished.stderr
-    for tenant in TENANTS:
+    modes = {sink["name"]: sink["mode"] for sink in world.document["spec"]["sinks"]}
+    for tenant in tenants:
         expected = world.source_rows(f"FROM lake.main.events WHERE tenant = '{tenant}' ORDER BY ALL")
-        if tenant in TENANTS[:2]:
-            assert world.sink_rows(tenant) == expected, tenant
-        else:
-            assert replayed(world, tenant) == expected, tenant
+        got = world.sink_rows(tenant) if modes[tenant] == "mirror" else replayed(world, tenant)
+        assert got == expected, tenant
 
 
 def replayed(world: World, tenant: str) -> list[tuple[object, ...]]:
@@ -97,69 +125,191 @@ def str_key(row: tuple[object, ...]) -> int:
     return row[0]
 
 
-def test_every_crash_point_is_hit_and_survived(world: World, tmp_path: Path) -> None:
-    """A crash at each durable step, of the driver or of a worker, under load; content compared in the end."""
+# --- crash points -------------------------------------------------------------------------------------
+
+
+def test_every_crash_point_is_hit_and_survived(tmp_path: Path) -> None:
+    """A crash at each durable step, of the driver or of a worker, under load; compared once recovered."""
     hits = tmp_path / "hits"
     hits.mkdir()
-    for number, point in enumerate(sorted(NAMES)):
-        env = {"TRUECUT_FAILPOINT": point, "TRUECUT_FAILPOINT_HITS": str(hits)}
-        with load(world, seed=number), running(world, **env) as process:
+    for number, points in enumerate(CRASHES):
+        world = make_world(tmp_path / f"world-{number}", tenants=AT_FIRST)
+        for point in points:
+            _crash(world, point, hits)
+    assert {path.name for path in hits.iterdir()} == set(NAMES)
+
+
+def _crash(world: World, point: str, hits: Path) -> None:
+    """Wherever a worker crashes, the same run recovers. A driver does in the next one."""
+    env = {"TRUECUT_FAILPOINT": point, "TRUECUT_FAILPOINT_HITS": str(hits)}
+    with running(world, **env) as process:
+        with load(world, seed=len(list(hits.iterdir()))):
             eventually((hits / point).exists, timeout_s=90, what=f"{point} is reached")
             if point in DRIVER_POINTS:
                 eventually(process.is_dead, what="the driver is dead")
-    assert {path.name for path in hits.iterdir()} == set(NAMES)
-    assert_equal(world)
+        if point not in DRIVER_POINTS:
+            assert_recovered(world, Watch.over(process, world), _names(AT_FIRST))
 
 
-def test_random_kills_under_load(world: World) -> None:
-    """The driver or a worker's Python, at random moments once waves flow; not each falls into an open one."""
-    _kill_at_random(world, kills=6, seed=1)
-    assert_equal(world)
+# --- random kills -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Whom to kill, and what has to be open at that moment."""
+
+    victim: Literal["driver", "worker"]
+    inside: Kind
+
+
+TEN = (
+    *(Kill("driver", "seed"), Kill("driver", "seed"), Kill("worker", "seed"), Kill("worker", "seed")),
+    *(Kill("driver", "wave"), Kill("driver", "wave")),
+    *(Kill("worker", "wave"), Kill("worker", "wave"), Kill("worker", "wave"), Kill("worker", "wave")),
+)
+
+
+def test_random_kills_under_load(tmp_path: Path) -> None:
+    """Ten kills of the driver or a worker's Python, each inside an open wave or seed, each compared."""
+    killed = _kill_at_random(tmp_path, TEN, seed=1)
+    assert len(killed) == 10
+    assert sum(kill.inside == "seed" for kill in killed) >= 3
+    assert {kill.victim for kill in killed} == {"driver", "worker"}
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(10))
-def test_many_random_kills_under_load(world: World, seed: int) -> None:
-    """Twenty kills for each seed, content compared after every recovery."""
-    for round_number in range(10):
-        _kill_at_random(world, kills=2, seed=100 * seed + round_number)
-        assert_equal(world)
+def test_many_random_kills_under_load(tmp_path: Path, seed: int) -> None:
+    """Twenty kills for each seed, each inside an open wave or seed, content compared after every recovery."""
+    assert len(_kill_at_random(tmp_path, TEN + TEN, seed=100 + seed)) == 20
 
 
-def _kill_at_random(world: World, *, kills: int, seed: int) -> None:
+def _kill_at_random(folder: Path, kills: Sequence[Kill], *, seed: int) -> list[Kill]:
+    """These kills in a random order, a few in each world. Returns those that were inside: all of them."""
     rng = random.Random(seed)
-    done = 0
-    with load(world, seed=seed):
-        while done < kills:
-            with running(world) as process:
-                _wait_for_waves(world, process)
-                while done < kills:
-                    time.sleep(rng.uniform(0.1, 1.0))
-                    done += 1
-                    if rng.random() < 0.5 or not _kill_worker(process, rng):
-                        process.kill()
-                        break
+    order = rng.sample(kills, k=len(kills))
+    sieges = [
+        _besiege(folder / f"world-{first}", order[first : first + KILLS_IN_A_WORLD], rng)
+        for first in range(0, len(order), KILLS_IN_A_WORLD)
+    ]
+    counted = [kill for siege in sieges for kill in siege.counted]
+    print(f"{len(counted)} kills, and {sum(siege.attempts for siege in sieges) - len(counted)} outside")
+    return counted
 
 
-def _kill_worker(process: Process, rng: random.Random) -> bool:
-    workers = process.workers()
-    if not workers:
-        return False
+def _besiege(folder: Path, kills: Sequence[Kill], rng: random.Random) -> Siege:
+    newcomers = ATTEMPTS_MAX * sum(kill.inside == "seed" for kill in kills)  # every attempt needs a seed
+    world = make_world(folder, tenants=AT_FIRST + newcomers)
+    with ExitStack() as stack:
+        siege = Siege(world, stack, rng)
+        for kill in kills:
+            siege.insist(kill)
+        assert siege.process.stop().code == 0
+    # All that the dead have left behind is gone by now: nothing comes late.
+    assert_equal(world, siege.tenants)
+    return siege
+
+
+class Siege:
+    """A pipeline under load that is killed and started again; tenants join it when a seed is wanted."""
+
+    def __init__(self, world: World, stack: ExitStack, rng: random.Random) -> None:
+        self.world = world
+        self.attempts = 0
+        self.counted: list[Kill] = []
+        names = [str(sink["name"]) for sink in world.document["spec"]["sinks"]]
+        self.tenants, self._waiting = names[:AT_FIRST], names[AT_FIRST:]
+        self._rows_for = len(names)
+        self._stack = stack
+        self._rng = rng
+        self._state = world.pipeline().state
+        for name in self._waiting:
+            pause(self._state, sink=name)
+        self._start()
+        assert_recovered(world, self.watch, self.tenants)
+
+    def _start(self) -> None:
+        self.process = self._stack.enter_context(running(self.world))
+        self.watch = Watch.over(self.process, self.world)
+
+    def insist(self, kill: Kill) -> None:
+        """Kill until the trace shows that it was inside."""
+        for _ in range(ATTEMPTS_MAX):
+            self.attempts += 1
+            if self._survives(kill):
+                self.counted.append(kill)
+                return
+        pytest.fail(f"{ATTEMPTS_MAX} times in a row {kill} was not inside")
+
+    def _survives(self, kill: Kill) -> bool:
+        """Kill, recover, compare. False: it was not inside."""
+        watch = self.watch
+        with load(self.world, seed=self.attempts, tenants=self._rows_for):
+            if kill.inside == "seed":
+                self._join()
+            self._wait_until_open(kill.inside)
+            struck = self._kill_driver() if kill.victim == "driver" else self._kill_worker(kill.inside)
+            if struck is None:
+                return False
+            eventually(
+                lambda: self.watch.look().delivers(since_ns=struck.until_ns),
+                timeout_s=RECOVERY_S,
+                what="something is delivered again",
+            )
+        assert_recovered(self.world, self.watch, self.tenants)
+        # Only now: what was open may have been answered since, and the answer says when.
+        hit = [span for span in watch.look().spans if span.covers(struck)]
+        # The driver was the one to answer; a worker was in the wave that failed with it.
+        answer = None if kill.victim == "driver" else "WaveFail"
+        return any((span.kind, span.answer) == (kill.inside, answer) for span in hit)
+
+    def _join(self) -> None:
+        self.tenants.append(self._waiting.pop(0))
+        resume(self._state, sink=self.tenants[-1])
+
+    def _wait_until_open(self, kind: Kind) -> None:
+        eventually(
+            lambda: kind in self.watch.look().open,
+            timeout_s=RECOVERY_S,
+            pause_s=0.005,
+            what=f"a {kind} is open",
+        )
+        time.sleep(self._rng.uniform(0, 0.1))
+
+    def _kill_driver(self) -> Moment:
+        """The next one starts at once, while what the dead one has started has still to notice."""
+        assert not self.process.is_dead(), "the driver ended by itself"
+        struck = moment_of(self.process.kill)
+        self._start()
+        return struck
+
+    def _kill_worker(self, kind: Kind) -> Moment | None:
+        """One that computes: most of them only wait for their next task, and nobody would miss those.
+
+        None: the seed was over before one was seen at work. Waves come again.
+        """
+        struck: list[Moment] = []
+
+        def strike_or_miss() -> bool:
+            victims = _at_work(self.process.workers(role="aside" if kind == "seed" else "sinks"))
+            if victims:
+                struck.append(moment_of(self._rng.choice(victims).kill))
+            return bool(struck) or (kind == "seed" and "seed" not in self.watch.look().open)
+
+        eventually(strike_or_miss, timeout_s=RECOVERY_S, pause_s=0, what="a worker is at work")
+        return struck[0] if struck else None
+
+
+def _at_work(workers: Sequence[psutil.Process]) -> list[psutil.Process]:
+    """Those that compute at this moment."""
+    before = {worker: _cpu_s(worker) for worker in workers}
+    time.sleep(0.02)
+    return [worker for worker in workers if _cpu_s(worker) > before[worker]]
+
+
+def _cpu_s(worker: psutil.Process) -> float:
     try:
-        rng.choice(workers).kill()
-    except psutil.NoSuchProcess:
-        return False
-    return True
-
-
-def _wait_for_waves(world: World, process: Process) -> None:
-    """Until something is being delivered: a position moves at a sink."""
-
-    def cursor() -> object:
-        try:
-            return world.sink_rows("t0", "SELECT max(position) FROM lake._truecut.cursor")
-        except Exception:  # noqa: BLE001 - the lake is still being made
-            return None
-
-    before = cursor()
-    eventually(lambda: cursor() != before or process.is_dead(), timeout_s=90, what="a first wave")
+        times = worker.cpu_times()
+    except psutil.NoSuchProcess:  # Spark ends those that it does not need
+        return 0.0
+    return float(times.user + times.system)

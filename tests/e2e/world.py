@@ -170,12 +170,14 @@ def _connection() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def eventually(condition: Callable[[], bool], *, timeout_s: float = 60, what: str) -> None:
-    """Wait until it holds; fail with `what` when it never does."""
+def eventually(
+    condition: Callable[[], bool], *, timeout_s: float = 60, pause_s: float = 0.25, what: str
+) -> None:
+    """Wait until it holds, looking every `pause_s`; fail with `what` when it never does."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
-        time.sleep(0.25)
+        time.sleep(pause_s)
 
 
 def tenants_document(
