@@ -147,6 +147,20 @@ Complete == \A r \in Runners : at[r] = Len(Lines(r))
 TraceNext == ~Complete /\ (TraceStep \/ Hidden)
 TraceSpec == TraceInit /\ [][TraceNext]_<<vars, case, at>>
 
+(* What can still matter. A runner that has said all of its lines hears nothing any more, and nobody hears an
+   answer of an older epoch; such an order counts only as long as it could still change the sink, and tokens
+   and cursors never go back. States that differ in nothing else are one: else every answer that was lost
+   would double them, for the rest of the life. A view can hide a behaviour, never invent one: what is
+   accepted is allowed. *)
+Done(r) == at[r] = Len(Lines(r))
+Heard(o) == ~Done(o.run) /\ o.epoch = K(o.run).epoch
+Matters(o) ==
+  IF Heard(o) THEN TRUE
+  ELSE IF o.kind = "takeover" THEN ~o.answered /\ o.token > sink[TheSink].token
+  ELSE o.token >= sink[TheSink].token /\ o.expected >= sink[TheSink].cursor
+View == <<case, at, head, oldest, sink, {o \in net : Matters(o)},
+          [r \in Runners |-> IF Done(r) THEN Fresh ELSE run[r]]>>
+
 (* Not a law: tells how far each case came. *)
 Report == PrintT(<<IF Complete THEN "accepted" ELSE "reached", case, Total(Runners)>>)
 =============================================================================

@@ -30,7 +30,7 @@ CRASHES = (
 APPEND = (2, 3)  # of four tenants in a row
 AT_FIRST = 4  # tenants that are there from the beginning
 ATTEMPTS_MAX = 4  # for one kill
-KILLS_IN_A_WORLD = 3  # every answer that is lost multiplies what TLC has to try when it judges the trace
+KILLS_IN_A_WORLD = 5  # every answer that is lost gives TLC more to try when it judges the trace
 RECOVERY_S = 120
 
 

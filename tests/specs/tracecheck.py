@@ -194,6 +194,7 @@ def _config(cases: Sequence[Case]) -> str:
             "  Cases <- TheCases",
             f"  Last = {last}",
             "INVARIANT Report",
+            "VIEW View",
         ]
     )
 
