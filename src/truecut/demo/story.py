@@ -28,7 +28,7 @@ START_S_MAX = 180.0
 
 def tell(folder: Path, *, rows: int, seconds: int) -> None:
     """Run the demo. Raises when a tenant differs from its share of the source."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     started = time.monotonic()
     lakes = Lakes(folder)
     lakes.make(rows=rows)
