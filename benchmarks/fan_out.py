@@ -52,6 +52,9 @@ def main() -> None:
     parser.add_argument(
         "--arriving", choices=["arrow", "table"], default="arrow", help="the plain way's rows"
     )
+    parser.add_argument(
+        "--small-blocks", action="store_true", help="in the plain way's catalog files, too (kind duckdb)"
+    )
     parser.add_argument("--sweep", action="store_true", help="over numbers of workers")
     options = parser.parse_args()
     for workers in SWEEP if options.sweep else (WORKERS,):
@@ -65,18 +68,20 @@ def main() -> None:
                 sinks=options.sinks,
                 workers=workers,
                 in_arrow=options.arriving == "arrow",
+                small_blocks=options.small_blocks,
             )
             plain, ours = ways.measure(options.changes, rounds=options.rounds, earlier=options.earlier)
         title = (
             f"{options.sinks} sinks, {options.changes}, {options.kind}, {workers} workers, "
             f"{options.earlier} earlier flushes, plain rows in {options.arriving}"
+            + (", plain catalogs in small blocks" if options.small_blocks else "")
         )
         _say(title, options.sinks, plain, ours)
 
 
 def _addresses(stack: ExitStack, folder: Path, kind: str) -> AddressOf:
     if kind == "postgres":
-        server = stack.enter_context(postgres_server())
+        server = stack.enter_context(postgres_server(settings=("max_connections=1000",)))
         return lambda name: parse_address(f"postgres:{server.create_database(name)}", name, base=folder)
     prefix = "sqlite:" if kind == "sqlite" else ""
     return lambda name: parse_address(f"{prefix}{name}.db", name, base=folder)
@@ -105,9 +110,11 @@ class Ways:
         sinks: int,
         workers: int,
         in_arrow: bool,
+        small_blocks: bool,
     ) -> None:
         self._sinks = sinks
         self._in_arrow = in_arrow
+        self._small_blocks = small_blocks
         self._start_rows = START_ROWS
         self._plain = [address_of(f"plain{n}") for n in range(sinks)]
         self._pool = stack.enter_context(ThreadPoolExecutor(workers))
@@ -155,7 +162,7 @@ class Ways:
 
     def _make(self, n: int) -> None:
         lake = self._root.cursor()
-        lake.execute(attach_sql(self._plain[n], f"l{n}", create=True))
+        lake.execute(attach_sql(self._plain[n], f"l{n}", create=True, small_blocks=self._small_blocks))
         lake.execute(f"CREATE TABLE l{n}.{TABLE} ({COLUMNS})")
         lake.execute(f"CREATE TABLE l{n}.main.cursor AS SELECT 0 AS position")
         lake.execute(f"INSERT INTO l{n}.{TABLE} {self._share(n, self._rows(0, self._start_rows))}")

@@ -3,6 +3,7 @@
 The script: a single process without Spark, with as many threads as the machine has cores, reads the same
 changes from the source's change feed, resolves them per key and applies them to as many lakes, each in a
 transaction; no routing, no fence, no cursor. Ours: from the source's last commit until every sink has all.
+With `--changes seed` the rows are there already, and both make a first copy.
 
     python -m benchmarks.throughput [--rows 1000000] [--sinks 1] [--changes inserts]
 """
@@ -12,13 +13,18 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
+
+import duckdb
 
 from benchmarks.measure import Measured, measured
 from benchmarks.rig import COLUMNS, TABLE, Rig, lakes_in, rig
 from truecut.lake import LakeAddress, attach_sql, connect, parse_address
 
-SNAPSHOTS = 10
+COMMIT_ROWS = 100_000  # a commit of the source is never split, so its size bounds the memory from below
 WARM_ROWS = 200_000
 
 
@@ -27,26 +33,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rows", type=int, default=1_000_000, help=f"a multiple of {COMMIT_ROWS:,}")
     parser.add_argument("--sinks", type=int, default=1)
-    parser.add_argument("--changes", choices=["inserts", "updates"], default="inserts")
+    parser.add_argument("--changes", choices=["inserts", "updates", "seed"], default="inserts")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="truecut-bench-") as name:
         folder = Path(name)
+        copies = [parse_address(f"sqlite:c{n}.db", f"c{n}", base=folder) for n in range(options.sinks)]
         with rig(folder, lakes=lakes_in(folder, options.sinks), routed=False) as bench:
-            _insert(bench, 0, options.rows if options.changes == "updates" else 1)
-            with bench.running():
-                for low in (-2 * WARM_ROWS, -WARM_ROWS):
-                    with bench.unseen():
-                        _insert_in_parts(bench, low, WARM_ROWS)
-                    bench.wait_until_current()
-                first = _head(bench)
-                with bench.unseen():
-                    _change(bench, options.changes, options.rows)
-                with measured() as ours:
-                    bench.wait_until_current()
-            copies = [parse_address(f"sqlite:c{n}.db", f"c{n}", base=folder) for n in range(options.sinks)]
-            script = _script(bench, copies, after=first)
+            if options.changes == "seed":
+                ours, script = _seed(bench, options.rows), _copy(bench, copies)
+            else:
+                first, ours = _follow(bench, options.changes, options.rows)
+                script = _script(bench, copies, after=first)
             _compare(bench, copies)
     changes = options.rows * options.sinks
     print(f"{options.rows:,} {options.changes} into {options.sinks} sinks")
@@ -55,28 +54,70 @@ def main() -> None:
     print(f"  ratio    {script.wall_s / ours.wall_s:.2f} x", flush=True)
 
 
+def _seed(bench: Rig, rows: int) -> Measured:
+    """A first copy of what is there already, start of the pipeline included."""
+    _insert_in_parts(bench, 1, rows)
+    with measured() as run, bench.running():
+        pass
+    return run
+
+
+def _follow(bench: Rig, changes: str, rows: int) -> tuple[int, Measured]:
+    """The snapshot before the changes, and what it cost to carry them."""
+    _insert(bench, 0, rows if changes == "updates" else 1)
+    with bench.running():
+        for low in (-2 * WARM_ROWS, -WARM_ROWS):
+            with bench.unseen():
+                _insert_in_parts(bench, low, WARM_ROWS)
+            bench.wait_until_current()
+        first = _head(bench)
+        with bench.unseen():
+            _change(bench, changes, rows)
+        with measured() as run:
+            bench.wait_until_current()
+    return first, run
+
+
 def _insert(bench: Rig, low: int, rows: int) -> None:
-    bench.source.execute(
+    _write(bench, [_inserting(low, rows)])
+
+
+def _insert_in_parts(bench: Rig, low: int, rows: int) -> None:
+    _write(bench, [_inserting(part, COMMIT_ROWS) for part in range(low, low + rows, COMMIT_ROWS)])
+
+
+def _change(bench: Rig, kind: str, changes: int) -> None:
+    """As many changes, in commits of equal size."""
+    if kind == "inserts":
+        _insert_in_parts(bench, 1, changes)
+        return
+    updating = f"UPDATE lake.{TABLE} SET a = a + 1, c = c / 2 WHERE id BETWEEN"
+    parts = range(0, changes, COMMIT_ROWS)
+    _write(bench, [f"{updating} {part} AND {part + COMMIT_ROWS - 1}" for part in parts])
+
+
+def _inserting(low: int, rows: int) -> str:
+    return (
         f"INSERT INTO lake.{TABLE} SELECT i, 't', i, i, i, 'text ' || i, 'more', TIMESTAMP '2026-01-01'"
         f" FROM range({low}, {low + rows}) r(i)"
     )
 
 
-def _change(bench: Rig, kind: str, changes: int) -> None:
-    """As many changes, over a few commits."""
-    if kind == "inserts":
-        _insert_in_parts(bench, 1, changes)
-        return
-    part = changes // SNAPSHOTS
-    for n in range(SNAPSHOTS):
-        between = f"BETWEEN {n * part} AND {(n + 1) * part - 1}"
-        bench.source.execute(f"UPDATE lake.{TABLE} SET a = a + 1, c = c / 2 WHERE id {between}")
+def _write(bench: Rig, statements: list[str]) -> None:
+    """By a process that ends: what the writer of the source holds is not the pipeline's memory."""
+    writer = get_context("spawn").Process(
+        target=_commit_each, args=(bench.pipeline.source.address, statements)
+    )
+    writer.start()
+    writer.join()
+    assert writer.exitcode == 0
 
 
-def _insert_in_parts(bench: Rig, low: int, rows: int) -> None:
-    part = rows // SNAPSHOTS
-    for n in range(SNAPSHOTS):
-        _insert(bench, low + n * part, part)
+def _commit_each(source: LakeAddress, statements: list[str]) -> None:
+    with connect(threads=os.cpu_count() or 1) as lake:
+        lake.execute(attach_sql(source, "lake"))
+        for statement in statements:
+            lake.execute(statement)
 
 
 def _head(bench: Rig) -> int:
@@ -85,34 +126,52 @@ def _head(bench: Rig) -> int:
     return int(found[0])
 
 
+@contextmanager
+def _by_hand(bench: Rig, copies: list[LakeAddress]) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection that knows the source and empty tables for the copies."""
+    with connect(threads=os.cpu_count() or 1) as lake:
+        lake.execute("SET memory_limit = '4GB'")
+        lake.execute(attach_sql(bench.pipeline.source.address, "source", read_only=True))
+        for n, copy in enumerate(copies):
+            lake.execute(attach_sql(copy, f"copy{n}", create=True))
+            lake.execute(f"CREATE TABLE copy{n}.{TABLE} ({COLUMNS})")
+        yield lake
+
+
+def _copy(bench: Rig, copies: list[LakeAddress]) -> Measured:
+    with _by_hand(bench, copies) as lake, measured() as run:
+        for n in range(len(copies)):
+            lake.execute(f"INSERT INTO copy{n}.{TABLE} FROM source.{TABLE}")
+    return run
+
+
 def _script(bench: Rig, copies: list[LakeAddress], *, after: int) -> Measured:
     head = _head(bench)
-    lake = connect(threads=os.cpu_count() or 1)
-    lake.execute("SET memory_limit = '4GB'")
-    lake.execute(attach_sql(bench.pipeline.source.address, "source", read_only=True))
-    for n, copy in enumerate(copies):
-        lake.execute(attach_sql(copy, f"copy{n}", create=True))
-        lake.execute(f"CREATE TABLE copy{n}.{TABLE} ({COLUMNS})")
-        lake.execute(f"INSERT INTO copy{n}.{TABLE} FROM source.{TABLE} AT (VERSION => {after})")
-    with measured() as run:
-        lake.execute(
-            "CREATE TEMP TABLE feed AS FROM ducklake_table_changes('source', 'main', 'events', "
-            f"{after + 1}, {head})"
-        )
-        lake.execute(
-            "CREATE TEMP TABLE net AS SELECT * FROM feed WHERE change_type <> 'update_preimage'"
-            " QUALIFY row_number() OVER (PARTITION BY id ORDER BY snapshot_id DESC) = 1"
-        )
+    with _by_hand(bench, copies) as lake:
         for n in range(len(copies)):
-            lake.execute("BEGIN")
-            lake.execute(f"DELETE FROM copy{n}.{TABLE} WHERE id IN (SELECT id FROM net)")
-            lake.execute(
-                f"INSERT INTO copy{n}.{TABLE} SELECT * EXCLUDE (snapshot_id, rowid, change_type) FROM net"
-                " WHERE change_type <> 'delete'"
-            )
-            lake.execute("COMMIT")
-    lake.close()
+            lake.execute(f"INSERT INTO copy{n}.{TABLE} FROM source.{TABLE} AT (VERSION => {after})")
+        with measured() as run:
+            _apply_by_hand(lake, len(copies), after=after, head=head)
     return run
+
+
+def _apply_by_hand(lake: duckdb.DuckDBPyConnection, copies: int, *, after: int, head: int) -> None:
+    lake.execute(
+        "CREATE TEMP TABLE feed AS FROM ducklake_table_changes('source', 'main', 'events', "
+        f"{after + 1}, {head})"
+    )
+    lake.execute(
+        "CREATE TEMP TABLE net AS SELECT * FROM feed WHERE change_type <> 'update_preimage'"
+        " QUALIFY row_number() OVER (PARTITION BY id ORDER BY snapshot_id DESC) = 1"
+    )
+    for n in range(copies):
+        lake.execute("BEGIN")
+        lake.execute(f"DELETE FROM copy{n}.{TABLE} WHERE id IN (SELECT id FROM net)")
+        lake.execute(
+            f"INSERT INTO copy{n}.{TABLE} SELECT * EXCLUDE (snapshot_id, rowid, change_type) FROM net"
+            " WHERE change_type <> 'delete'"
+        )
+        lake.execute("COMMIT")
 
 
 def _compare(bench: Rig, copies: list[LakeAddress]) -> None:

@@ -95,11 +95,13 @@ def attach_sql(
     read_only: bool = False,
     create: bool = False,
     trust_data_path: bool = False,
+    small_blocks: bool = False,
 ) -> str:
     """The ATTACH statement. It may hold a password: execute it, never log it.
 
     A catalog keeps its data path as its maker wrote it, often relative to wherever that was. With
     `trust_data_path` the address knows better; without it, an address that disagrees is refused.
+    `small_blocks` is for a DuckDB file that does not exist yet.
     """
     scheme = {"duckdb": "ducklake:", "sqlite": "ducklake:sqlite:", "postgres": "ducklake:postgres:"}
     options = []
@@ -111,6 +113,8 @@ def attach_sql(
         options.append("READ_ONLY")
     if not create:
         options.append("CREATE_IF_NOT_EXISTS false")
+    if small_blocks:
+        options.append("META_BLOCK_SIZE 16384")
     if address.kind == "sqlite":
         options.append("META_BUSY_TIMEOUT 3000")
         if not read_only:
