@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tests.sinks.conftest import MakeLake
 from tests.sinks.world import (
     MAINTENANCE,
     applied,
@@ -20,7 +23,7 @@ from tests.sinks.world import (
     tenant,
 )
 from truecut.errors import Fault, Retry
-from truecut.lake import LakeAddress
+from truecut.lake import LakeAddress, attach_sql, connect
 from truecut.model.change import DELETE, INSERT, READ, UPDATE
 from truecut.model.cursor import Hold
 from truecut.model.order import Counts, TableOrder
@@ -43,6 +46,18 @@ def test_recover_creates_the_lake_and_reports_an_empty_cursor(address: LakeAddre
     assert receipt.cursor is not None
     assert (receipt.cursor.position, receipt.cursor.token, receipt.cursor.copies) == (None, 5, {})
     assert cursor_of(address) == (None, 5)
+
+
+def test_a_catalog_file_that_the_tenant_made_is_taken_as_it_is(make_lake: MakeLake) -> None:
+    """Ours have small blocks; the tenant's own have DuckDB's."""
+    ours, theirs = make_lake("duckdb"), make_lake("duckdb")
+    Path(theirs.target.reveal()).parent.mkdir(parents=True, exist_ok=True)
+    with connect() as tenant_itself:
+        tenant_itself.execute(attach_sql(theirs, "lake", create=True))
+    for address in (ours, theirs):
+        seeded(address)
+        assert read(address, "t") == [(1, "a"), (2, "b"), (3, "c")]
+    assert Path(ours.target.reveal()).stat().st_size < 1 << 20 < Path(theirs.target.reveal()).stat().st_size
 
 
 def test_a_seed_replaces_whatever_the_table_held(address: LakeAddress) -> None:
