@@ -9,9 +9,11 @@ RUNS = (
     ("sink_flush", "--postgres"),
     ("sink_flush", "--postgres", "--updates", "50"),
     ("fan_out", "--kind", "duckdb"),
+    ("fan_out", "--kind", "duckdb", "--small-blocks"),
     ("fan_out", "--kind", "sqlite"),
     ("fan_out", "--kind", "sqlite", "--changes", "updates"),
     ("fan_out", "--kind", "postgres", "--sinks", "50"),
+    ("fan_out", "--kind", "postgres", "--sinks", "200"),
     ("fan_out", "--sinks", "100"),
     ("fan_out", "--sinks", "1000"),
     ("fan_out", "--sinks", "100", "--sweep"),
@@ -19,6 +21,8 @@ RUNS = (
     ("throughput", "--sinks", "4"),
     ("throughput", "--changes", "updates"),
     ("throughput", "--rows", "10000000"),
+    ("throughput", "--changes", "seed"),
+    ("throughput", "--changes", "seed", "--rows", "10000000"),
     ("freshness",),
 )
 

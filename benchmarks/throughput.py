@@ -14,7 +14,7 @@ import argparse
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -55,10 +55,10 @@ def main() -> None:
 
 
 def _seed(bench: Rig, rows: int) -> Measured:
-    """A first copy of what is there already, start of the pipeline included."""
+    """A first copy of what is there already: the pipeline starts, and every sink becomes current."""
     _insert_in_parts(bench, 1, rows)
-    with measured() as run, bench.running():
-        pass
+    with ExitStack() as stack, measured() as run:
+        stack.enter_context(bench.running())
     return run
 
 
