@@ -66,6 +66,7 @@ Seg(s) == coord.segs[s]
 Decided(s) == Seg(s).end # Undecided
 Whole(s) == Seg(s).nodes \subseteq Seg(s).ended   \* every replica is known to have all of it
 Alive == Nodes \ dead
+At(n, s) == node[n][s]
 Send(new) == msgs' = msgs \cup new
 
 -----------------------------------------------------------------------------
@@ -131,7 +132,14 @@ Replace(s, gone, new) ==
   /\ UNCHANGED <<prod, read, msgs, sure, dead, faults>>
 
 (* A new segment when there is none, or when everything below it is safe and known. *)
-MayFollow == Last = 0 \/ (Decided(Last) /\ (Seg(Last).known = Seg(Last).end \/ Whole(Last) \/ "follow_unsafe" \in Bugs))
+MayFollow ==
+  IF Last = 0 THEN TRUE
+  ELSE Decided(Last) /\ (Seg(Last).known = Seg(Last).end \/ Whole(Last) \/ "follow_unsafe" \in Bugs)
+(* Ghost: whoever writes after them relies on the entries of the last segment. *)
+Relied ==
+  IF Last = 0 THEN sure ELSE IF Len(sure) >= Seg(Last).first + Seg(Last).end THEN sure
+  ELSE sure \o SubSeq(At(CHOOSE n \in Seg(Last).nodes \cap Alive : Len(At(n, Last).log) >= Seg(Last).end, Last).log,
+                      Len(sure) - Seg(Last).first + 1, Seg(Last).end)
 NewSegment(p, place) ==
   /\ prod[p].phase = "asking" /\ prod[p].token = coord.token
   /\ MayFollow /\ Last < Segments
@@ -141,12 +149,12 @@ NewSegment(p, place) ==
                                                 first |-> IF Last = 0 THEN 0 ELSE Seg(Last).first + Seg(Last).end])]
   /\ prod' = [prod EXCEPT ![p].phase = "writing", ![p].seg = Last + 1, ![p].sent = 0, ![p].done = 0,
                           ![p].acked = IF "acks_kept" \in Bugs THEN @ ELSE [n \in Nodes |-> 0]]
-  /\ UNCHANGED <<node, read, msgs, sure, dead, faults>>
+  /\ sure' = Relied
+  /\ UNCHANGED <<node, read, msgs, dead, faults>>
 
 -----------------------------------------------------------------------------
 (* A node: each step is durable before its answer leaves. *)
 
-At(n, s) == node[n][s]
 Put(n, s, r) == node' = [node EXCEPT ![n][s] = r]
 
 TakeAppend(n, m) ==
@@ -167,7 +175,7 @@ TakeAppend(n, m) ==
 TakeKnown(n, m) ==
   /\ m.type = "known" /\ m.to = n
   /\ At(n, m.seg).seen < Min(m.known, Len(At(n, m.seg).log))
-  /\ Put(n, m.seg, [At(n, m.seg) EXCEPT !.seen = Min(m.known, Len(@.log))])
+  /\ Put(n, m.seg, [At(n, m.seg) EXCEPT !.seen = Min(m.known, Len(At(n, m.seg).log))])
   /\ UNCHANGED <<coord, prod, read, msgs, sure, dead, faults>>
 
 (* Fence and report are one step. States only move forward. *)
@@ -249,15 +257,14 @@ Consume(n) ==
   /\ \E s \in 1..Last :
        /\ n \in Seg(s).nodes
        /\ LET i == Len(read) - Seg(s).first + 1 IN
-          /\ i >= 1 /\ i <= Visible(n, s) /\ (Decided(s) => i <= Max(Seg(s).end, i))
-          /\ (s < Last => i <= Seg(s).end)
+          /\ i >= 1 /\ i <= Visible(n, s)
           /\ read' = Append(read, At(n, s).log[i])
           /\ sure' = IF Len(sure) < Len(read) + 1 THEN Append(sure, At(n, s).log[i]) ELSE sure
   /\ UNCHANGED <<coord, node, prod, msgs, dead, faults>>
 
 Sync(n, s) ==
   /\ At(n, s).synced < Len(At(n, s).log)
-  /\ Put(n, s, [At(n, s) EXCEPT !.synced = Len(@.log)])
+  /\ Put(n, s, [At(n, s) EXCEPT !.synced = Len(At(n, s).log)])
   /\ UNCHANGED <<coord, prod, read, msgs, sure, dead, faults>>
 
 (* What was not synced is lost; half a record may be left behind it. *)
