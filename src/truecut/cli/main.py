@@ -29,8 +29,9 @@ COMMANDS = {
     "resume": "Let delivery go on.",
     "drop": "Forget a pipeline's state; data at sinks stays.",
     "schema": "Print the pipeline file's JSON Schema.",
+    "journal": "The log on its own: append, read, inspect.",
 }
-NOT_YET = frozenset({"backfill", "verify", "certificate", "dlq", "ui", "journal"})
+NOT_YET = frozenset({"backfill", "verify", "certificate", "dlq", "ui"})
 
 _INTERRUPTED = 130
 _GLOBAL_OPTIONS = ("--log-level", "--log-format")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
-import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
 
 from truecut.cli.parameters import DURATION, POSITION, pipeline_argument
+from truecut.cli.signals import stopped_by_signals
 from truecut.errors import ExitCode, Retry, TruecutError
 from truecut.model.position import Position
 
@@ -74,7 +72,7 @@ def command(
             accept=accept,
             on_view=show.update,
         )
-        with _stopped_by_signals(runner.stop) as received:
+        with stopped_by_signals(runner.stop) as received:
             outcome = runner.run()
         spark.stop()
     control.close()
@@ -115,22 +113,3 @@ def _prepare_state(state: Path) -> None:
             fix="Choose another with `spec.state`, or make its parent writable.",
             exit_code=ExitCode.UNFIT_ENVIRONMENT,
         ) from error
-
-
-@contextlib.contextmanager
-def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[list[int]]:
-    """The first signal asks for a clean stop, the second ends the process at once."""
-    received: list[int] = []
-
-    def handle(number: int, _: FrameType | None) -> None:
-        if received:
-            os._exit(128 + number)
-        received.append(number)
-        stop()
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

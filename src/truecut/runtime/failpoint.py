@@ -25,6 +25,11 @@ NAMES = frozenset(
         "after_claim",
         "before_wave",
         "after_wave",
+        "journal_epoch_raised",
+        "journal_segment_made",
+        "journal_written",
+        "journal_synced",
+        "journal_published",
     }
 )
 

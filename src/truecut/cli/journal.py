@@ -1,0 +1,194 @@
+"""`truecut journal`: the log on its own.
+
+A record is a line. `append` prints a line's position once it is durable; `read` prints what is committed.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import closing
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+import click
+
+from truecut.cli.parameters import POSITION
+from truecut.errors import ExitCode, TruecutError
+from truecut.model.position import Position
+
+if TYPE_CHECKING:
+    from truecut.journal.contract import Entry, JournalReader
+    from truecut.journal.inspection import Found
+
+FOLLOW_S = 0.005
+
+data_option = click.option(
+    "--data", type=click.Path(path_type=Path, file_okay=False), required=True, help="The folder of the logs."
+)
+log_option = click.option("--log", required=True, metavar="NAME", help="Which log; a folder of that name.")
+
+
+@click.group()
+def command() -> None:
+    """A log of records, durable when their positions are printed.
+
+    \b
+      printf 'one\\ntwo\\n' | truecut journal append --data ./logs --log events
+      truecut journal read --data ./logs --log events --positions
+    """
+
+
+@command.command()
+@data_option
+@log_option
+def append(data: Path, log: str) -> None:
+    """Make each line of stdin a record; print its position once it is durable."""
+    from truecut.journal.local import LocalJournal
+    from truecut.journal.record import Record
+
+    answers: SimpleQueue[Future[Position] | None] = SimpleQueue()
+    with closing(LocalJournal(_folder(data, log))) as journal:
+        printer = _Printer(answers)
+        printer.start()
+        try:
+            for line in sys.stdin.buffer:
+                answers.put(journal.submit([Record(line.removesuffix(b"\n"))]))
+        finally:
+            answers.put(None)
+            printer.join()
+    if printer.failed is not None:
+        raise printer.failed
+
+
+@command.command()
+@data_option
+@log_option
+@click.option("--after", type=POSITION, metavar="P", help="Begin behind this position.")
+@click.option("--upto", type=POSITION, metavar="P", help="End with this position.")
+@click.option("--follow", is_flag=True, help="Go on with what is appended later, until stopped.")
+@click.option("--positions", is_flag=True, help="Print position, a tab, and the line.")
+def read(
+    data: Path, log: str, after: Position | None, upto: Position | None, follow: bool, positions: bool
+) -> None:
+    """Print the committed records in order, a line each."""
+    from truecut.cli.signals import stopped_by_signals
+    from truecut.journal.reader import LocalReader
+
+    stopped = threading.Event()
+    reader = LocalReader(_folder(data, log))
+    out = sys.stdout.buffer
+    with stopped_by_signals(stopped.set) as received:
+        for entry in _entries(reader, after, upto, stopped, follow=follow):
+            prefix = f"{entry.position}\t".encode() if positions else b""
+            out.write(prefix + entry.record.payload + b"\n")
+            if stopped.is_set():
+                break
+    out.flush()
+    if received and not follow:
+        sys.exit(128 + received[0])
+
+
+@command.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@click.option("--json", "as_json", is_flag=True, help="One JSON document (truecut.journal/v1) on stdout.")
+@click.option("--repair", is_flag=True, help="Cut damaged segments off; the log goes on behind the damage.")
+def inspect(folder: Path, as_json: bool, repair: bool) -> int:
+    """Show the segments of the logs in DIR and check every byte; exit 4 when something is damaged."""
+    from truecut.cli.output import print_json
+    from truecut.journal import inspection
+
+    logs = inspection.logs_in(folder)
+    if not logs:
+        from truecut.journal import faults
+
+        raise faults.no_log(folder)
+    if repair:
+        for log in logs:
+            for one in inspection.repair(log):
+                click.echo(f"{one.path}: cut off behind record {one.reach.last} ({one.damage})", err=True)
+    found = {log: list(inspection.inspect(log)) for log in logs}
+    if as_json:
+        documents = [_document(log, segments) for log, segments in found.items()]
+        print_json({"schema": "truecut.journal/v1", "logs": documents})
+    else:
+        for log, segments in found.items():
+            _show(log, segments)
+    damaged = any(one.damage for segments in found.values() for one in segments)
+    return ExitCode.VERIFICATION_FAILED if damaged else ExitCode.OK
+
+
+class _Printer(threading.Thread):
+    """Prints positions in order, each as soon as it is durable."""
+
+    def __init__(self, answers: SimpleQueue[Future[Position] | None]) -> None:
+        super().__init__(daemon=True)
+        self._answers = answers
+        self.failed: TruecutError | None = None
+
+    def run(self) -> None:
+        while (answer := self._answers.get()) is not None:
+            try:
+                print(answer.result(), flush=True)
+            except TruecutError as error:
+                self.failed = self.failed or error
+
+
+def _folder(data: Path, log: str) -> Path:
+    if not log or log.startswith(".") or "/" in log:
+        raise click.BadParameter("a log's name is that of a folder", param_hint="--log")
+    return data / log
+
+
+def _entries(
+    reader: JournalReader,
+    after: Position | None,
+    upto: Position | None,
+    stopped: threading.Event,
+    *,
+    follow: bool,
+) -> Iterator[Entry]:
+    while True:
+        for entry in reader.read(after=after, upto=upto):
+            yield entry
+            after = entry.position
+        sys.stdout.buffer.flush()
+        reached = upto is not None and after is not None and after >= upto
+        if not follow or reached or stopped.wait(FOLLOW_S):
+            return
+
+
+def _show(log: Path, segments: list[Found]) -> None:
+    click.echo(f"{log}")
+    for one in segments:
+        state = "open" if one.segment.reach is None else "sealed"
+        what = f"records {one.segment.start.first} to {one.reach.last}" if one.records else "no records"
+        notes = [f"{one.torn_bytes} torn bytes, not committed"] if one.torn_bytes else []
+        notes += [f"{one.segment.lost} records lost behind it"] if one.segment.lost else []
+        notes += [f"DAMAGED: {one.damage}"] if one.damage else []
+        click.echo(
+            f"  {one.path.name}  {state:6}  {what}, {one.reach.end:,} bytes"
+            + "".join(f"; {n}" for n in notes)
+        )
+
+
+def _document(log: Path, segments: list[Found]) -> dict[str, object]:
+    return {
+        "folder": str(log),
+        "segments": [
+            {
+                "file": one.path.name,
+                "state": "open" if one.segment.reach is None else "sealed",
+                "first": one.segment.start.first,
+                "last": one.reach.last,
+                "bytes": one.reach.end,
+                "torn_bytes": one.torn_bytes,
+                "lost": one.segment.lost,
+                "damage": one.damage,
+            }
+            for one in segments
+        ],
+    }

@@ -1,0 +1,100 @@
+"""A frame: the records that one sync made durable, with a checksum that is chained to the frame before.
+
+A sync covers exactly one frame. So behind a frame that was torn by a crash there is nothing, and a good
+frame behind a bad one is proof that the bad one was whole once: corruption.
+
+    header | heads of the records | their payloads
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from truecut.journal.record import Damaged, Head, Record, head_bytes, parse_heads
+
+MAGIC = b"TCF1"
+_HEADER = struct.Struct("<4sQIIQIII")
+HEADER_BYTES = _HEADER.size
+HEADS_BYTES_MAX = 16 << 20
+PAYLOADS_BYTES_MAX = (1 << 32) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What can be said of a frame without reading its payloads."""
+
+    first: int  # the number of its first record
+    count: int
+    heads_bytes: int
+    epoch: int  # of the writer
+    payloads_bytes: int
+    previous_crc: int
+    crc: int  # of header and heads; the heads hold the payloads' own
+
+    @property
+    def last(self) -> int:
+        """The number of its last record."""
+        return self.first + self.count - 1
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole frame."""
+        return HEADER_BYTES + self.heads_bytes + self.payloads_bytes
+
+
+def encode(records: Sequence[Record], *, first: int, epoch: int, previous_crc: int) -> tuple[Header, bytes]:
+    """A frame of these records, and its bytes up to the payloads, which follow as they are."""
+    heads = b"".join(map(head_bytes, records))
+    payloads_bytes = sum(len(record.payload) for record in records)
+    fields = (MAGIC, first, len(records), len(heads), epoch, payloads_bytes, previous_crc)
+    crc = _crc(fields, heads)
+    header = Header(first, len(records), len(heads), epoch, payloads_bytes, previous_crc, crc)
+    return header, _HEADER.pack(*fields, crc) + heads
+
+
+def parse_header(data: bytes) -> Header:
+    """The header alone: plausible, and not yet checked."""
+    if len(data) < HEADER_BYTES or data[:4] != MAGIC:
+        raise Damaged("header")
+    _, first, count, heads_bytes, epoch, payloads_bytes, previous_crc, crc = _HEADER.unpack(
+        data[:HEADER_BYTES]
+    )
+    if heads_bytes > HEADS_BYTES_MAX or not count:
+        raise Damaged("header")
+    return Header(first, count, heads_bytes, epoch, payloads_bytes, previous_crc, crc)
+
+
+def check_heads(header: Header, data: bytes) -> list[Head]:
+    """The heads, once the frame's checksum has been found right."""
+    fields = (
+        MAGIC,
+        header.first,
+        header.count,
+        header.heads_bytes,
+        header.epoch,
+        header.payloads_bytes,
+        header.previous_crc,
+    )
+    if len(data) != header.heads_bytes or _crc(fields, data) != header.crc:
+        raise Damaged("checksum")
+    heads = parse_heads(data, header.count)
+    if sum(head.payload_bytes for head in heads) != header.payloads_bytes:
+        raise Damaged("lengths")
+    return heads
+
+
+def check_payloads(heads: Sequence[Head], data: memoryview) -> list[Record]:
+    """The records, each payload checked."""
+    records = []
+    at = 0
+    for head in heads:
+        records.append(head.with_payload(bytes(data[at : at + head.payload_bytes])))
+        at += head.payload_bytes
+    return records
+
+
+def _crc(fields: tuple[bytes | int, ...], heads: bytes) -> int:
+    return zlib.crc32(heads, zlib.crc32(_HEADER.pack(*fields, 0)))

@@ -1,0 +1,111 @@
+"""Reading a local journal, from any process, while its writer writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from truecut.journal import faults
+from truecut.journal.contract import Entry
+from truecut.journal.manifest import Manifest, Segment, read_manifest
+from truecut.journal.record import Damaged
+from truecut.journal.scan import frames, offset_of
+from truecut.journal.segment import read_mark, read_start
+from truecut.model.position import Position
+
+
+class LocalReader:
+    """Sees what is committed and nothing else. Holds no file between two calls."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def head(self) -> Position | None:
+        """The last committed position."""
+        while segments := self._manifest().segments:
+            last = segments[-1]
+            try:
+                return self._end_of(last)[0]
+            except FileNotFoundError:
+                if self._still_listed(last):
+                    raise faults.corrupt(self._folder / last.start.name, "it is missing") from None
+            except Damaged as damage:
+                raise faults.corrupt(self._folder / last.start.name, str(damage)) from damage
+        return None
+
+    def oldest(self) -> Position | None:
+        """The first position that is still there."""
+        head = self.head()
+        segments = self._manifest().segments
+        if head is None or head.place < segments[0].start.first:
+            return None
+        first = segments[0].start
+        return next(iter(self.read(after=Position(first.generation, first.first - 1), upto=head))).position
+
+    def read(self, *, after: Position | None, upto: Position | None = None) -> Iterator[Entry]:
+        """The committed records in `(after, upto]`."""
+        head = self.head()
+        if head is None:
+            return
+        upto = head if upto is None else min(upto, head)
+        number = 1 if after is None else after.place + 1
+        while number <= upto.place:
+            for entry in self._rest_of_segment(number, after, upto):
+                if after is None or entry.position > after:
+                    yield entry
+                number = entry.position.place + 1
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _rest_of_segment(self, number: int, after: Position | None, upto: Position) -> Iterator[Entry]:
+        segment = self._segment_with(number, after)
+        path = self._folder / segment.start.name
+        try:
+            if read_start(path) != segment.start:
+                raise Damaged("first page")
+            _, end = self._end_of(segment)
+            offset = offset_of(path, number, end=end)
+            for _, header, records in frames(path, segment.start, offset=offset, end=end):
+                for place, record in enumerate(records, start=header.first):
+                    if number <= place <= upto.place:
+                        yield Entry(Position(record.generation, place), record)
+                if header.last >= upto.place:
+                    return
+        except FileNotFoundError:
+            if self._still_listed(segment):
+                raise faults.corrupt(path, "it is missing") from None
+            raise self._trimmed(after) from None
+        except Damaged as damage:
+            raise faults.corrupt(path, f"{damage} of a committed record from {number} on") from damage
+
+    def _segment_with(self, number: int, after: Position | None) -> Segment:
+        segments = self._manifest().segments
+        found = next((one for one in reversed(segments) if one.start.first <= number), None)
+        if found is None:
+            raise self._trimmed(after)
+        if found.lost and found.reach is not None and number > found.reach.last:
+            raise faults.lost(self._folder, first=found.reach.last + 1, last=found.reach.last + found.lost)
+        return found
+
+    def _end_of(self, segment: Segment) -> tuple[Position | None, int]:
+        """The last committed position of a segment, and the offset behind it."""
+        if (reach := segment.reach) is not None:
+            return (Position(reach.generation, reach.last) if reach.last else None), reach.end
+        last, generation, end = read_mark(self._folder / segment.start.name)
+        if not last:  # nothing here yet: it ends where the one before did
+            last, generation = segment.start.first - 1, segment.start.generation
+        return (Position(generation, last) if last else None), end
+
+    def _still_listed(self, segment: Segment) -> bool:
+        """Whether a file that is not there should be; otherwise it has been trimmed, or was empty."""
+        return segment.start in [one.start for one in self._manifest().segments]
+
+    def _trimmed(self, after: Position | None) -> Exception:
+        return faults.trimmed(self._folder, after=after, oldest=self.oldest())
+
+    def _manifest(self) -> Manifest:
+        manifest = read_manifest(self._folder)
+        if manifest is None:
+            raise faults.no_log(self._folder)
+        return manifest

@@ -1,0 +1,120 @@
+"""Reading a segment's frames, and judging what a crash or a bad disk has left of them."""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from truecut.journal.frame import HEADER_BYTES, MAGIC, Header, check_heads, check_payloads, parse_header
+from truecut.journal.record import Damaged, Record
+from truecut.journal.segment import HINT, PAGE_BYTES, Reach, Start, read_mark
+
+_BUFFER_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """What a segment holds: its good frames, and what is wrong behind them."""
+
+    reach: Reach
+    committed: int  # the last number that is known to have been whole
+    torn_bytes: int = 0  # behind the good frames: a write that a crash cut short
+    damage: str | None = None  # anything else that is not as it was written
+
+
+def frames(
+    path: Path, start: Start, *, offset: int = PAGE_BYTES, end: int
+) -> Iterator[tuple[int, Header, list[Record]]]:
+    """Every frame from one offset to another, checked, with the offset behind it; Damaged where one is not
+    good, or does not follow the one before."""
+    before = (start.first - 1, start.previous_crc) if offset == PAGE_BYTES else None
+    with path.open("rb", buffering=_BUFFER_BYTES) as file:
+        file.seek(offset)
+        while offset < end:
+            header, records = _frame(file)
+            if before not in (None, (header.first - 1, header.previous_crc)) or header.epoch != start.epoch:
+                raise Damaged("order")
+            before = header.last, header.crc
+            offset += header.size
+            yield offset, header, records
+
+
+def scan(path: Path, start: Start) -> Scanned:
+    """Read everything, up to the first bad frame, and judge what is behind it."""
+    reach = Reach.of_none(start)
+    committed, _, committed_end = read_mark(path)
+    size = path.stat().st_size
+    try:
+        for offset, header, records in frames(path, start, end=size):
+            reach = Reach(header.last, records[-1].generation, offset, header.crc)
+    except Damaged:
+        pass  # the frames up to here are good; the rest is judged
+    behind = _last_good_behind(path, reach)
+    damage = None
+    if reach.last < committed or reach.end < committed_end:
+        damage = f"records up to {committed} are committed, and it can be read up to {reach.last}"
+    elif behind:
+        damage = f"record {reach.last + 1} cannot be read, and {behind} behind it can"
+    return Scanned(reach, max(committed, behind), torn_bytes=size - reach.end, damage=damage)
+
+
+def offset_of(path: Path, number: int, *, end: int) -> int:
+    """Where to begin to read for a record: at a frame at or before it."""
+    index = path.with_suffix(".index")
+    data = index.read_bytes() if index.exists() else b""
+    whole = (HINT.unpack_from(data, at) for at in range(0, len(data) - HINT.size + 1, HINT.size))
+    hints: list[tuple[int, int]] = [
+        (first, offset) for first, offset, crc in whole if _hint_crc(first, offset) == crc
+    ]
+    for first, offset in reversed(hints[: bisect_right(hints, (number, end))]):
+        if offset < end and _begins_at(path, offset, first):
+            return offset
+    return PAGE_BYTES
+
+
+def _frame(file: BinaryIO) -> tuple[Header, list[Record]]:
+    header = parse_header(file.read(HEADER_BYTES))
+    heads = check_heads(header, file.read(header.heads_bytes))
+    payloads = file.read(header.payloads_bytes)
+    if len(payloads) != header.payloads_bytes:
+        raise Damaged("payloads")
+    return header, check_payloads(heads, memoryview(payloads))
+
+
+def _last_good_behind(path: Path, reach: Reach) -> int:
+    """The last record of the good frames behind a bad one; 0 if there are none. A crash does not leave any,
+    because a sync is one frame."""
+    last = 0
+    with path.open("rb") as file:
+        file.seek(reach.end)
+        rest = file.read()
+        at = rest.find(MAGIC, 1)
+        while at >= 0:
+            file.seek(reach.end + at)
+            try:
+                header, _ = _frame(file)
+                last = max(last, header.last)
+                at += header.size - 1
+            except Damaged:
+                pass
+            at = rest.find(MAGIC, at + 1)
+    return last
+
+
+def _begins_at(path: Path, offset: int, first: int) -> bool:
+    with path.open("rb") as file:
+        file.seek(offset)
+        try:
+            header = parse_header(file.read(HEADER_BYTES))
+            check_heads(header, file.read(header.heads_bytes))
+        except Damaged:
+            return False
+    return header.first == first
+
+
+def _hint_crc(first: int, offset: int) -> int:
+    return zlib.crc32(HINT.pack(first, offset, 0)[:16])

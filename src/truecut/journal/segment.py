@@ -1,0 +1,142 @@
+"""One segment of a log as a file: a page that says what it is and what is committed, then frames.
+
+The mark (how much is committed) is written after the sync that it tells of, in two places in turn, and
+becomes durable with the next sync. Readers in other processes trust it, and nothing beyond it. The index
+beside a segment is a hint: whoever follows it checks what it finds.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from truecut.journal.disk import sync_folder, write_all
+from truecut.journal.frame import encode
+from truecut.journal.record import Damaged, Record
+
+PAGE_BYTES = 4096
+INDEX_BYTES = 64 << 10  # of frames between two hints
+HINT = struct.Struct("<QQI")  # number of a frame's first record, its offset, checksum of both
+
+_MAGIC = b"TCJSEG1\n"
+_START = struct.Struct("<8s16sQQIII")
+_MARK = struct.Struct("<QQIQI")
+_MARKS_AT = (512, 1024)  # in sectors of their own: a torn one leaves the other
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a segment begins with."""
+
+    log_id: bytes
+    first: int  # the number of its first record
+    epoch: int
+    generation: int  # of the record before
+    previous_crc: int  # of the frame before, in the segment before
+
+    @property
+    def name(self) -> str:
+        """The file's name: sorted by place, and no two writers share one."""
+        return f"{self.first:020d}-{self.epoch:08d}.log"
+
+    def page(self) -> bytes:
+        """The first bytes of the file."""
+        fields = (_MAGIC, self.log_id, self.first, self.epoch, self.generation, self.previous_crc)
+        return _START.pack(*fields, zlib.crc32(_START.pack(*fields, 0)))
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far a segment goes."""
+
+    last: int  # the number of its last record
+    generation: int  # of that record
+    end: int  # the offset behind its frame
+    crc: int  # of that frame
+
+    @staticmethod
+    def of_none(start: Start) -> Reach:
+        """Of a segment without a frame."""
+        return Reach(start.first - 1, start.generation, PAGE_BYTES, start.previous_crc)
+
+
+def read_start(path: Path) -> Start:
+    """What the file says it is; Damaged when that is not what was written."""
+    with path.open("rb") as file:
+        data = file.read(_START.size)
+    if len(data) < _START.size or data[:8] != _MAGIC:
+        raise Damaged("first page")
+    *fields, crc = _START.unpack(data)
+    if zlib.crc32(_START.pack(*fields, 0)) != crc:
+        raise Damaged("first page")
+    return Start(*fields[1:])
+
+
+def read_mark(path: Path) -> tuple[int, int, int]:
+    """What is committed: the last number (0 if none), its generation, and the offset behind it."""
+    with path.open("rb") as file:
+        page = file.read(PAGE_BYTES)
+    if len(page) < PAGE_BYTES:  # it was whole before anybody was told of the segment
+        raise Damaged("first page")
+    marks = [_MARK.unpack_from(page, at) for at in _MARKS_AT]
+    whole = [mark for mark in marks if mark[0] and zlib.crc32(_MARK.pack(*mark[:4], 0)) == mark[4]]
+    _, last, generation, end, _ = max(whole, default=(0, 0, 0, PAGE_BYTES, 0))
+    return last, generation, end
+
+
+class SegmentWriter:
+    """The open end of a log. What is written is durable once synced, and readable once published."""
+
+    def __init__(self, path: Path, start: Start) -> None:
+        """Make the file, durably."""
+        self.path = path
+        self.start = start
+        self.reach = Reach.of_none(start)
+        self._turn = 0
+        self._hinted = PAGE_BYTES
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        self._index = os.open(path.with_suffix(".index"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        os.pwrite(self._file, self.start.page().ljust(PAGE_BYTES, b"\0"), 0)
+        os.lseek(self._file, PAGE_BYTES, os.SEEK_SET)
+        os.fsync(self._file)
+        sync_folder(path.parent)
+
+    def write(self, records: Sequence[Record]) -> Reach:
+        """Behind what is there, as one frame; returns how far the segment would go with it."""
+        before = self.reach
+        header, head = encode(records, first=before.last + 1, epoch=self.start.epoch, previous_crc=before.crc)
+        write_all(self._file, [head, *(record.payload for record in records)])
+        self._hint(before.end, header.first)
+        return Reach(header.last, records[-1].generation, before.end + header.size, header.crc)
+
+    def take_back(self) -> None:
+        """Forget a frame that could not be written to its end."""
+        os.ftruncate(self._file, self.reach.end)
+        os.lseek(self._file, self.reach.end, os.SEEK_SET)
+
+    def sync(self) -> None:
+        """Make everything durable that was written."""
+        os.fdatasync(self._file)
+
+    def publish(self, reach: Reach) -> None:
+        """Let readers see it. Only after its sync."""
+        self.reach = reach
+        self._turn += 1
+        fields = (self._turn, reach.last, reach.generation, reach.end)
+        mark = _MARK.pack(*fields, zlib.crc32(_MARK.pack(*fields, 0)))
+        os.pwrite(self._file, mark, _MARKS_AT[self._turn % 2])
+
+    def close(self) -> None:
+        """Let the files go."""
+        os.close(self._file)
+        os.close(self._index)
+
+    def _hint(self, offset: int, number: int) -> None:
+        if offset >= self._hinted:
+            hint = struct.pack("<QQ", number, offset)
+            os.write(self._index, hint + struct.pack("<I", zlib.crc32(hint)))
+            self._hinted = offset + INDEX_BYTES
