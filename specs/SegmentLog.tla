@@ -10,10 +10,11 @@
 (* of the log has to be event i, for ever, whoever wrote it.               *)
 (*                                                                         *)
 (* A producer that ends its own segment knows what is committed: that is   *)
-(* the end. A segment that is taken over is fenced, and what one fenced    *)
-(* replica has is the end; entries that nobody knows to be committed may   *)
-(* be among them, perhaps on that replica alone. So nobody reads them, and *)
-(* nobody writes after them, before every replica has them.                *)
+(* the end. When a segment is taken over its replicas are fenced; what one *)
+(* of them has then includes all that is committed, and may include more.  *)
+(* That may become the end as soon as enough nodes have it, by copying if  *)
+(* a replica is gone. So an end, once decided, is on disk in enough places *)
+(* and can be read and built upon.                                         *)
 (*                                                                         *)
 (* Messages are a set: they may be lost, late, out of order, and taken up  *)
 (* more than once. Steps of coordinator, node and producer bear the names  *)
@@ -30,6 +31,7 @@ CONSTANTS
   Segments,      \* how many segments there may be
   MaxFaults,     \* time-outs, crashes, takeovers, lost messages and disks in total
   MaxDead,       \* how many disks may be lost
+  Losses,        \* kinds of messages that may be lost; the others may only be late
   Bugs
 
 VARIABLES
@@ -38,13 +40,14 @@ VARIABLES
   prod,      \* [Producers -> what a producer knows; volatile]
   read,      \* what a consumer has read: a sequence of entries
   msgs,      \* what was sent
-  sure,      \* ghost: the entries that were called committed, by a producer or by being readable
+  sure,      \* ghost: the entries that were called committed
   dead,      \* nodes whose disk is lost; who comes back with another disk is another node
   faults
 
 vars == <<coord, node, prod, read, msgs, sure, dead, faults>>
 
 Undecided == -1
+Unheard == -1
 Torn == [event |-> 0, by |-> "torn"]
 Nothing == [state |-> "none", log |-> <<>>, synced |-> 0, seen |-> 0]
 Away == [phase |-> "away", token |-> 0, seg |-> 0, sent |-> 0, acked |-> [n \in Nodes |-> 0], done |-> 0]
@@ -54,6 +57,7 @@ Min(a, b) == IF a < b THEN a ELSE b
 Least(S) == CHOOSE x \in S : \A y \in S : x <= y
 Fault == faults < MaxFaults /\ faults' = faults + 1
 Rank(state) == CASE state = "none" -> 0 [] state = "open" -> 1 [] state = "fenced" -> 2 [] state = "sealed" -> 3
+Bug(name) == name \in Bugs
 
 Init ==
   /\ coord = [segs |-> <<>>, token |-> 0]
@@ -64,10 +68,11 @@ Init ==
 Last == Len(coord.segs)
 Seg(s) == coord.segs[s]
 Decided(s) == Seg(s).end # Undecided
-Whole(s) == Seg(s).nodes \subseteq Seg(s).ended   \* every replica is known to have all of it
 Alive == Nodes \ dead
 At(n, s) == node[n][s]
 Send(new) == msgs' = msgs \cup new
+New(new) == ~(new \subseteq msgs)
+TakenOver(s) == Seg(s).token # coord.token
 
 -----------------------------------------------------------------------------
 (* The coordinator: each step is one durable transaction. *)
@@ -80,82 +85,89 @@ Grant(p) ==
   /\ prod' = [prod EXCEPT ![p] = [Away EXCEPT !.phase = "asking", !.token = coord.token + 1]]
   /\ UNCHANGED <<node, read, msgs, sure, dead>>
 
-(* The open segment of a former owner is fenced: asked for again and again, until its end is decided. *)
-AskFence(n) ==
-  /\ Last > 0 /\ ~Decided(Last) /\ Seg(Last).token # coord.token /\ n \in Seg(Last).nodes
-  /\ Send({[type |-> "fence", seg |-> Last, to |-> n]})
-  /\ msgs' # msgs
-  /\ UNCHANGED <<coord, node, prod, read, sure, dead, faults>>
+(* A new segment when there is none before it, or when the end of that one is decided. *)
+NewSegment(p, place) ==
+  /\ prod[p].phase = "asking" /\ prod[p].token = coord.token
+  /\ IF Last = 0 THEN TRUE ELSE Decided(Last)
+  /\ Last < Segments /\ place \subseteq Alive /\ Cardinality(place) = Replicas
+  /\ coord' = [coord EXCEPT !.segs = Append(@,
+       [nodes |-> place, token |-> prod[p].token, end |-> Undecided, ended |-> {}, asked |-> {},
+        fenced |-> [n \in Nodes |-> Unheard],
+        first |-> IF Last = 0 THEN 0 ELSE Seg(Last).first + Seg(Last).end])]
+  /\ prod' = [prod EXCEPT ![p].phase = "writing", ![p].seg = Last + 1, ![p].sent = 0, ![p].done = 0,
+                          ![p].acked = IF Bug("acks_kept") THEN @ ELSE [n \in Nodes |-> 0]]
+  /\ UNCHANGED <<node, read, msgs, sure, dead, faults>>
 
-MayDecide(s) == ~Decided(s) \/ "close_decided_twice" \in Bugs
+MayDecide(s) == ~Decided(s) \/ Bug("close_decided_twice")
+
+(* Ghost: a decided end makes what is below it sure. *)
+Decide(s, end, holders) ==
+  LET entries == SubSeq(At(CHOOSE n \in holders : Len(At(n, s).log) >= end, s).log, 1, end)
+      upto == Seg(s).first + end
+  IN /\ coord' = [coord EXCEPT !.segs[s].end = end, !.segs[s].nodes = holders]
+     /\ sure' = IF upto > Len(sure) THEN SubSeq(sure, 1, Seg(s).first) \o entries ELSE sure
+     /\ UNCHANGED <<node, prod, read, msgs, dead, faults>>
 
 (* The producer ends its segment: what it has committed, all replicas have. *)
-CloseByProducer(m) ==
-  /\ m.type = "close" /\ MayDecide(m.seg)
-  /\ Seg(m.seg).token = coord.token \/ "close_decided_twice" \in Bugs
-  /\ Seg(m.seg).end # m.end
-  /\ coord' = [coord EXCEPT !.segs[m.seg].end = m.end, !.segs[m.seg].known = m.end]
+DecideByProducer(m) ==
+  /\ m.type = "close" /\ MayDecide(m.seg) /\ Seg(m.seg).end # m.end
+  /\ Decide(m.seg, m.end, Seg(m.seg).nodes)
+
+(* The open segment of a former owner is fenced: asked for again and again, until its end is decided. *)
+AskFence(n) ==
+  /\ Last > 0 /\ ~Decided(Last) /\ TakenOver(Last) /\ n \in Seg(Last).nodes
+  /\ LET new == {[type |-> "fence", seg |-> Last, to |-> n]} IN New(new) /\ Send(new)
+  /\ UNCHANGED <<coord, node, prod, read, sure, dead, faults>>
+
+TakeFenced(m) ==
+  /\ m.type = "fenced" /\ Seg(m.seg).fenced[m.from] # m.length /\ ~Decided(m.seg)
+  /\ coord' = [coord EXCEPT !.segs[m.seg].fenced[m.from] = m.length]
   /\ UNCHANGED <<node, prod, read, msgs, sure, dead, faults>>
 
-(* A fenced replica tells what it has; no other entry can be committed any more. *)
-CloseByFence(m) ==
-  /\ m.type = "fenced" /\ MayDecide(m.seg)
-  /\ Seg(m.seg).token # coord.token
-  /\ Seg(m.seg).end # m.length
-  /\ coord' = [coord EXCEPT !.segs[m.seg].end = m.length]
-  /\ UNCHANGED <<node, prod, read, msgs, sure, dead, faults>>
+(* In the place of a replica that is gone, another node takes a fenced copy of what is left. *)
+AskCopy(from, to) ==
+  /\ Last > 0 /\ ~Decided(Last) /\ from \in Seg(Last).nodes /\ Seg(Last).fenced[from] # Unheard
+  /\ Seg(Last).nodes \cap dead # {} /\ to \in Alive \ Seg(Last).nodes
+  /\ LET new == {[type |-> "copy", seg |-> Last, to |-> to, from |-> from, length |-> Seg(Last).fenced[from]]}
+     IN New(new) /\ Send(new)
+  /\ UNCHANGED <<coord, node, prod, read, sure, dead, faults>>
 
-(* Every replica is told the end, again and again, until it has answered. `whole`: that all have it. *)
+(* What a fenced replica has may be the end once enough nodes have it. *)
+DecideByFence(s, holders, n) ==
+  /\ s = Last /\ MayDecide(s) /\ TakenOver(s)
+  /\ LET told == Seg(s).fenced IN
+     /\ n \in holders \cap Seg(s).nodes
+     /\ \A h \in holders : told[h] # Unheard /\ told[h] >= told[n]
+     /\ Cardinality(holders) = IF Bug("decided_alone") THEN 1 ELSE Replicas
+     /\ Seg(s).end # told[n]
+     /\ Decide(s, told[n], holders)
+
+(* Every replica is told the end, again and again, until it has answered. *)
 AskEnd(s, n) ==
-  /\ s \in 1..Last /\ Decided(s) /\ n \in Seg(s).nodes
-  /\ n \notin Seg(s).ended \/ Whole(s)
-  /\ ~("end_not_retried" \in Bugs /\ Seg(s).asked)
-  /\ Send({[type |-> "end", seg |-> s, to |-> n, end |-> Seg(s).end,
-            known |-> IF Whole(s) THEN Seg(s).end ELSE Seg(s).known]})
-  /\ msgs' # msgs
-  /\ coord' = [coord EXCEPT !.segs[s].asked = "end_not_retried" \in Bugs]
+  /\ Decided(s) /\ n \in Seg(s).nodes \ Seg(s).ended
+  /\ ~(Bug("end_not_retried") /\ n \in Seg(s).asked)
+  /\ LET new == {[type |-> "end", seg |-> s, to |-> n, end |-> Seg(s).end]} IN New(new) /\ Send(new)
+  /\ coord' = IF Bug("end_not_retried") THEN [coord EXCEPT !.segs[s].asked = @ \cup {n}] ELSE coord
   /\ UNCHANGED <<node, prod, read, sure, dead, faults>>
 
-Ended(m) ==
-  /\ m.type = "ended" /\ m.end = Seg(m.seg).end /\ m.from \notin Seg(m.seg).ended
+TakeEnded(m) ==
+  /\ m.type = "ended" /\ m.end = Seg(m.seg).end /\ m.from \in Seg(m.seg).nodes \ Seg(m.seg).ended
   /\ coord' = [coord EXCEPT !.segs[m.seg].ended = @ \cup {m.from}]
   /\ UNCHANGED <<node, prod, read, msgs, sure, dead, faults>>
 
-(* A replica that is gone is replaced by a node that has copied the segment from another one. *)
+(* A replica that is gone is replaced by a node that has copied the finished segment. *)
 Replace(s, gone, new) ==
-  /\ s \in 1..Last /\ Decided(s) /\ gone \in Seg(s).nodes \cap dead /\ new \in Alive \ Seg(s).nodes
-  /\ \E peer \in Seg(s).nodes \cap Alive :
-       /\ node[peer][s].synced >= Seg(s).end
-       /\ node' = [node EXCEPT ![new][s] = [state |-> "sealed", log |-> SubSeq(node[peer][s].log, 1, Seg(s).end),
-                                            synced |-> Seg(s).end, seen |-> Max(0, Seg(s).known)]]
-  /\ coord' = [coord EXCEPT !.segs[s].nodes = (@ \ {gone}) \cup {new}, !.segs[s].ended = @ \cup {new}]
+  /\ Decided(s) /\ gone \in Seg(s).nodes \cap dead /\ new \in Alive \ Seg(s).nodes
+  /\ \E peer \in Seg(s).ended \cap Alive :
+       node' = [node EXCEPT ![new][s] = [At(peer, s) EXCEPT !.seen = Seg(s).end]]
+  /\ coord' = [coord EXCEPT !.segs[s].nodes = (@ \ {gone}) \cup {new}, !.segs[s].ended = (@ \ {gone}) \cup {new}]
   /\ UNCHANGED <<prod, read, msgs, sure, dead, faults>>
-
-(* A new segment when there is none, or when everything below it is safe and known. *)
-MayFollow ==
-  IF Last = 0 THEN TRUE
-  ELSE Decided(Last) /\ (Seg(Last).known = Seg(Last).end \/ Whole(Last) \/ "follow_unsafe" \in Bugs)
-(* Ghost: whoever writes after them relies on the entries of the last segment. *)
-Relied ==
-  IF Last = 0 THEN sure ELSE IF Len(sure) >= Seg(Last).first + Seg(Last).end THEN sure
-  ELSE sure \o SubSeq(At(CHOOSE n \in Seg(Last).nodes \cap Alive : Len(At(n, Last).log) >= Seg(Last).end, Last).log,
-                      Len(sure) - Seg(Last).first + 1, Seg(Last).end)
-NewSegment(p, place) ==
-  /\ prod[p].phase = "asking" /\ prod[p].token = coord.token
-  /\ MayFollow /\ Last < Segments
-  /\ place \subseteq Alive /\ Cardinality(place) = Replicas
-  /\ coord' = [coord EXCEPT !.segs = Append(@, [nodes |-> place, token |-> prod[p].token, end |-> Undecided, known |-> -1,
-                                                ended |-> {}, asked |-> FALSE,
-                                                first |-> IF Last = 0 THEN 0 ELSE Seg(Last).first + Seg(Last).end])]
-  /\ prod' = [prod EXCEPT ![p].phase = "writing", ![p].seg = Last + 1, ![p].sent = 0, ![p].done = 0,
-                          ![p].acked = IF "acks_kept" \in Bugs THEN @ ELSE [n \in Nodes |-> 0]]
-  /\ sure' = Relied
-  /\ UNCHANGED <<node, read, msgs, dead, faults>>
 
 -----------------------------------------------------------------------------
 (* A node: each step is durable before its answer leaves. *)
 
 Put(n, s, r) == node' = [node EXCEPT ![n][s] = r]
+Effect == <<node', msgs'>> # <<node, msgs>>
 
 TakeAppend(n, m) ==
   /\ m.type = "append" /\ m.to = n
@@ -163,12 +175,12 @@ TakeAppend(n, m) ==
      IF r.state \in {"none", "open"}
      THEN /\ m.index <= Len(r.log) + 1
           /\ LET log == IF m.index = Len(r.log) + 1 THEN Append(r.log, m.entry) ELSE r.log
-                 synced == IF "ack_before_fsync" \in Bugs THEN r.synced ELSE Len(log)
-             IN Put(n, m.seg, [state |-> "open", log |-> log, synced |-> synced, seen |-> Max(r.seen, Min(m.known, Len(log)))])
+                 synced == IF Bug("ack_before_fsync") THEN r.synced ELSE Len(log)
+             IN Put(n, m.seg, [state |-> "open", log |-> log, synced |-> synced,
+                               seen |-> Max(r.seen, Min(m.known, Len(log)))])
           /\ Send({[type |-> "ack", seg |-> m.seg, from |-> n, index |-> m.index]})
-     ELSE /\ Send({[type |-> "closed", seg |-> m.seg, from |-> n]})
-          /\ UNCHANGED node
-  /\ <<node', msgs'>> # <<node, msgs>>
+     ELSE Send({[type |-> "closed", seg |-> m.seg]}) /\ UNCHANGED node
+  /\ Effect
   /\ UNCHANGED <<coord, prod, read, sure, dead, faults>>
 
 (* The committed length of a log that has gone quiet. *)
@@ -182,24 +194,31 @@ TakeKnown(n, m) ==
 TakeFence(n, m) ==
   /\ m.type = "fence" /\ m.to = n
   /\ LET r == At(n, m.seg) IN
-     /\ r.state # "sealed" \/ "suspend_after_seal" \in Bugs
-     /\ Put(n, m.seg, IF "unfenced_reply_counted" \in Bugs THEN r ELSE [r EXCEPT !.state = "fenced"])
+     /\ IF Bug("suspend_after_seal") THEN TRUE ELSE r.state # "sealed"
+     /\ Put(n, m.seg, IF Bug("unfenced_reply_counted") THEN r
+                      ELSE [r EXCEPT !.state = "fenced", !.synced = Len(r.log)])
      /\ Send({[type |-> "fenced", seg |-> m.seg, from |-> n, length |-> Len(r.log)]})
-  /\ <<node', msgs'>> # <<node, msgs>>
+  /\ Effect
   /\ UNCHANGED <<coord, prod, read, sure, dead, faults>>
 
-(* Truncated to the end, or filled up from another replica; then sealed. *)
+(* A fenced copy of a fenced replica. *)
+TakeCopy(n, m) ==
+  /\ m.type = "copy" /\ m.to = n /\ m.from \in Alive
+  /\ At(n, m.seg).state = "none"
+  /\ LET log == SubSeq(At(m.from, m.seg).log, 1, m.length) IN
+     Put(n, m.seg, [state |-> "fenced", log |-> log, synced |-> Len(log), seen |-> 0])
+  /\ Send({[type |-> "fenced", seg |-> m.seg, from |-> n, length |-> m.length]})
+  /\ UNCHANGED <<coord, prod, read, sure, dead, faults>>
+
+(* Truncated to the end and sealed; everything below it can be read. *)
 TakeEnd(n, m) ==
   /\ m.type = "end" /\ m.to = n
-  /\ LET r == At(n, m.seg)
-         full == {q \in Alive : Len(At(q, m.seg).log) >= m.end}
-         log == IF Len(r.log) >= m.end THEN r.log ELSE At(CHOOSE q \in full : TRUE, m.seg).log
-     IN /\ Len(r.log) >= m.end \/ full # {}
-        /\ Put(n, m.seg, IF r.state = "sealed" THEN [r EXCEPT !.seen = Max(@, Min(m.known, Len(r.log)))]
-                         ELSE [state |-> "sealed", log |-> SubSeq(log, 1, m.end), synced |-> m.end,
-                               seen |-> Max(Min(r.seen, m.end), m.known)])
-        /\ Send({[type |-> "ended", seg |-> m.seg, from |-> n, end |-> m.end]})
-  /\ <<node', msgs'>> # <<node, msgs>>
+  /\ LET r == At(n, m.seg) IN
+     /\ Len(r.log) >= m.end
+     /\ Put(n, m.seg, IF r.state = "sealed" THEN r
+                      ELSE [state |-> "sealed", log |-> SubSeq(r.log, 1, m.end), synced |-> m.end, seen |-> m.end])
+     /\ Send({[type |-> "ended", seg |-> m.seg, from |-> n, end |-> m.end]})
+  /\ Effect
   /\ UNCHANGED <<coord, prod, read, sure, dead, faults>>
 
 -----------------------------------------------------------------------------
@@ -207,35 +226,37 @@ TakeEnd(n, m) ==
 
 Writing(p) == prod[p].phase = "writing"
 First(p) == Seg(prod[p].seg).first
+Entry(p, i) == [event |-> First(p) + i, by |-> p]
 
 Write(p) ==
   /\ Writing(p) /\ First(p) + prod[p].sent < Events
   /\ LET i == prod[p].sent + 1 IN
      /\ prod' = [prod EXCEPT ![p].sent = i]
      /\ Send({[type |-> "append", seg |-> prod[p].seg, to |-> n, index |-> i, known |-> prod[p].done,
-               entry |-> [event |-> First(p) + i, by |-> p]] : n \in Seg(prod[p].seg).nodes})
+               entry |-> Entry(p, i)] : n \in Seg(prod[p].seg).nodes})
   /\ UNCHANGED <<coord, node, read, sure, dead, faults>>
 
 (* Committed is what all replicas have acknowledged. *)
 TakeAck(p, m) ==
   /\ m.type = "ack" /\ Writing(p) /\ m.seg = prod[p].seg /\ m.index > prod[p].acked[m.from]
   /\ LET acked == [prod[p].acked EXCEPT ![m.from] = m.index]
-         done == Min(prod[p].sent, Least({acked[n] : n \in Seg(m.seg).nodes}))
-         entries == [i \in 1..done |-> [event |-> First(p) + i, by |-> p]]
+         done == Max(prod[p].done, Min(prod[p].sent, Least({acked[n] : n \in Seg(m.seg).nodes})))
      IN /\ prod' = [prod EXCEPT ![p].acked = acked, ![p].done = done]
-        /\ sure' = IF First(p) + done > Len(sure) THEN SubSeq(sure, 1, First(p)) \o entries ELSE sure
+        /\ sure' = IF First(p) + done > Len(sure)
+                   THEN SubSeq(sure, 1, First(p)) \o [i \in 1..done |-> Entry(p, i)] ELSE sure
   /\ UNCHANGED <<coord, node, read, msgs, dead, faults>>
 
 Publish(p) ==
   /\ Writing(p) /\ prod[p].done > 0
-  /\ Send({[type |-> "known", seg |-> prod[p].seg, to |-> n, known |-> prod[p].done] : n \in Seg(prod[p].seg).nodes})
-  /\ msgs' # msgs
+  /\ LET new == {[type |-> "known", seg |-> prod[p].seg, to |-> n, known |-> prod[p].done] :
+                   n \in Seg(prod[p].seg).nodes}
+     IN New(new) /\ Send(new)
   /\ UNCHANGED <<coord, node, prod, read, sure, dead, faults>>
 
 (* Out of patience, or told that the segment is closed: end it, ask for another. *)
 GiveUp(p) ==
   /\ Writing(p)
-  /\ IF \E m \in msgs : m.type = "closed" /\ m.seg = prod[p].seg THEN UNCHANGED faults ELSE Fault
+  /\ IF [type |-> "closed", seg |-> prod[p].seg] \in msgs THEN UNCHANGED faults ELSE Fault
   /\ prod' = [prod EXCEPT ![p].phase = "asking"]
   /\ Send({[type |-> "close", seg |-> prod[p].seg, end |-> prod[p].done]})
   /\ UNCHANGED <<coord, node, read, sure, dead>>
@@ -250,17 +271,14 @@ StandDown(p) ==
 (* The environment: a consumer, crashes, losses. *)
 
 Visible(n, s) ==
-  LET r == At(n, s) IN IF "last_entry_served" \in Bugs THEN Len(r.log) ELSE Min(r.seen, Len(r.log))
+  LET r == At(n, s) IN IF Bug("last_entry_served") THEN Len(r.log) ELSE Min(r.seen, Len(r.log))
 
-Consume(n) ==
-  /\ n \in Alive
-  /\ \E s \in 1..Last :
-       /\ n \in Seg(s).nodes
-       /\ LET i == Len(read) - Seg(s).first + 1 IN
-          /\ i >= 1 /\ i <= Visible(n, s)
-          /\ read' = Append(read, At(n, s).log[i])
-          /\ sure' = IF Len(sure) < Len(read) + 1 THEN Append(sure, At(n, s).log[i]) ELSE sure
-  /\ UNCHANGED <<coord, node, prod, msgs, dead, faults>>
+Consume(n, s) ==
+  /\ n \in Seg(s).nodes \cap Alive
+  /\ LET i == Len(read) - Seg(s).first + 1 IN
+     /\ i >= 1 /\ i <= Visible(n, s)
+     /\ read' = Append(read, At(n, s).log[i])
+  /\ UNCHANGED <<coord, node, prod, msgs, sure, dead, faults>>
 
 Sync(n, s) ==
   /\ At(n, s).synced < Len(At(n, s).log)
@@ -273,9 +291,10 @@ CrashNode(n) ==
   /\ node' = [node EXCEPT ![n] = [s \in 1..Segments |->
        LET r == node[n][s]
            kept == SubSeq(r.log, 1, r.synced)
-       IN IF "torn_tail_trusted" \in Bugs /\ r.state = "open"
-          THEN [r EXCEPT !.log = Append(kept, Torn), !.synced = r.synced + 1, !.seen = 0]
-          ELSE [r EXCEPT !.log = kept, !.seen = 0]]]
+           seen == IF r.state = "sealed" THEN r.seen ELSE 0
+       IN IF Bug("torn_tail_trusted") /\ r.state = "open"
+          THEN [r EXCEPT !.log = Append(kept, Torn), !.synced = r.synced + 1, !.seen = seen]
+          ELSE [r EXCEPT !.log = kept, !.seen = seen]]]
   /\ node' # node
   /\ UNCHANGED <<coord, prod, read, msgs, sure, dead>>
 
@@ -290,25 +309,30 @@ LoseDisk(n) ==
   /\ UNCHANGED <<coord, node, prod, read, msgs, sure>>
 
 LoseMessage(m) ==
-  /\ m.type \in {"append", "end", "fence", "ended", "ack"} /\ Fault
+  /\ m.type \in Losses /\ Fault
   /\ msgs' = msgs \ {m}
   /\ UNCHANGED <<coord, node, prod, read, sure, dead>>
 
 -----------------------------------------------------------------------------
 Coordinator ==
   \/ \E p \in Producers : Grant(p) \/ \E place \in SUBSET Nodes : NewSegment(p, place)
-  \/ \E n \in Nodes : AskFence(n) \/ \E s \in 1..Last : AskEnd(s, n)
-  \/ \E m \in msgs : CloseByProducer(m) \/ CloseByFence(m) \/ Ended(m)
-  \/ \E s \in 1..Last, gone, new \in Nodes : Replace(s, gone, new)
-Node == \E n \in Alive, m \in msgs : TakeAppend(n, m) \/ TakeKnown(n, m) \/ TakeFence(n, m) \/ TakeEnd(n, m)
+  \/ \E n \in Nodes : AskFence(n) \/ \E to \in Nodes : AskCopy(n, to)
+  \/ \E s \in 1..Last : \E n \in Nodes :
+       \/ AskEnd(s, n)
+       \/ \E holders \in SUBSET Nodes : DecideByFence(s, holders, n)
+       \/ \E new \in Nodes : Replace(s, n, new)
+  \/ \E m \in msgs : DecideByProducer(m) \/ TakeFenced(m) \/ TakeEnded(m)
+Node ==
+  \E n \in Alive, m \in msgs : TakeAppend(n, m) \/ TakeKnown(n, m) \/ TakeFence(n, m) \/ TakeCopy(n, m) \/ TakeEnd(n, m)
 Producer ==
   \E p \in Producers : Write(p) \/ Publish(p) \/ GiveUp(p) \/ StandDown(p) \/ \E m \in msgs : TakeAck(p, m)
+Consumer == \E n \in Nodes, s \in 1..Last : Consume(n, s)
 Environment ==
-  \/ \E n \in Nodes : Consume(n) \/ CrashNode(n) \/ LoseDisk(n) \/ \E s \in 1..Segments : Sync(n, s)
+  \/ \E n \in Nodes : CrashNode(n) \/ LoseDisk(n) \/ \E s \in 1..Segments : Sync(n, s)
   \/ \E p \in Producers : CrashProducer(p)
   \/ \E m \in msgs : LoseMessage(m)
 
-Next == Coordinator \/ Node \/ Producer \/ Environment
+Next == Coordinator \/ Node \/ Producer \/ Consumer \/ Environment
 Spec == Init /\ [][Next]_vars
 
 -----------------------------------------------------------------------------
@@ -318,25 +342,52 @@ SegmentOf(i) == CHOOSE s \in 1..Last : Seg(s).first < i /\ (s = Last \/ i <= Seg
 Holds(n, s, i) ==
   LET k == i - Seg(s).first IN k <= At(n, s).synced /\ At(n, s).log[k] = sure[i]
 
-(* Every replica of its segment that is not lost has it on disk, at its place. *)
+(* Whoever is a replica of its segment and not lost has it on disk, at its place; so it can be read after
+   any failures that leave one of them. *)
 CommitDurability ==
   \A i \in 1..Len(sure) : LET s == SegmentOf(i) IN
     /\ Decided(s) => i - Seg(s).first <= Seg(s).end
     /\ \A n \in Seg(s).nodes \cap Alive : Holds(n, s, i)
-    /\ Cardinality(dead) < Replicas => Seg(s).nodes \cap Alive # {}
+    /\ Cardinality(Seg(s).nodes) = Replicas
 
-(* What is read is committed, is event after event, and never anything else afterwards. *)
+(* What is read is committed, event after event. *)
 ReadCommitted == Len(read) <= Len(sure) /\ \A i \in 1..Len(read) : read[i] = sure[i]
 InOrderOnce == \A i \in 1..Len(sure) : sure[i].event = i
+
+(* What is committed stays, and stays what it is. *)
 NoWithdrawnRead == [][\A i \in 1..Len(sure) : i <= Len(sure') /\ sure'[i] = sure[i]]_sure
 
-(* Two producers may believe to be the owner; only one of them can still commit. *)
+(* Two producers may believe to be the owner; what the former one still calls committed lies within the end. *)
 SingleActiveProducer ==
-  \A s \in 1..Last : ~Decided(s) => s = Last
+  /\ \A s \in 1..Last : ~Decided(s) => s = Last
+  /\ \A p \in Producers : Writing(p) => (Decided(prod[p].seg) => prod[p].done <= Seg(prod[p].seg).end)
 SealedOnce == [][\A s \in 1..Len(coord.segs) : Decided(s) => coord'.segs[s].end = coord.segs[s].end]_coord
 ForwardOnly == [][\A n \in Nodes, s \in 1..Segments : Rank(node'[n][s].state) >= Rank(node[n][s].state)]_node
 SealedAlike ==
   \A s \in 1..Last : \A n \in Seg(s).nodes :
     At(n, s).state = "sealed" => Decided(s) /\ Len(At(n, s).log) = Seg(s).end
+
+-----------------------------------------------------------------------------
+(* Progress: with enough nodes the log goes on, every segment that ended ends up sealed wherever it is, and
+   every committed entry is read. *)
+
+Fair ==
+  /\ WF_vars(Node) /\ WF_vars(Consumer)
+  /\ \A n \in Nodes : WF_vars(AskFence(n)) /\ \A to \in Nodes : WF_vars(AskCopy(n, to))
+  /\ \A s \in 1..Segments, n \in Nodes :
+       /\ WF_vars(s <= Last /\ AskEnd(s, n))
+       /\ WF_vars(s <= Last /\ \E holders \in SUBSET Nodes : DecideByFence(s, holders, n))
+       /\ WF_vars(s <= Last /\ \E new \in Nodes : Replace(s, n, new))
+  /\ WF_vars(\E m \in msgs : DecideByProducer(m) \/ TakeFenced(m) \/ TakeEnded(m))
+  /\ \A p \in Producers :
+       /\ WF_vars(Write(p)) /\ WF_vars(Publish(p)) /\ WF_vars(StandDown(p))
+       /\ WF_vars(\E place \in SUBSET Nodes : NewSegment(p, place))
+       /\ WF_vars(\E m \in msgs : TakeAck(p, m))
+       /\ WF_vars(GiveUp(p))
+FairSpec == Spec /\ Fair
+
+AllSealed == \A s \in 1..Last : Decided(s) => \A n \in Seg(s).nodes \cap Alive : At(n, s).state = "sealed"
+EndsSealed == []<>AllSealed
+AllRead == <>[](Len(read) = Len(sure))
 
 =============================================================================
