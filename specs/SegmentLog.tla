@@ -77,10 +77,10 @@ TakenOver(s) == Seg(s).token # coord.token
 -----------------------------------------------------------------------------
 (* The coordinator: each step is one durable transaction. *)
 
-(* Somebody becomes the owner, with a token above all others. *)
+(* Somebody becomes the owner, with a token above all others; a fault if there is one already. *)
 Grant(p) ==
   /\ prod[p].phase = "away"
-  /\ IF coord.token = 0 THEN UNCHANGED faults ELSE Fault
+  /\ IF \A q \in Producers : prod[q].phase = "away" THEN UNCHANGED faults ELSE Fault
   /\ coord' = [coord EXCEPT !.token = @ + 1]
   /\ prod' = [prod EXCEPT ![p] = [Away EXCEPT !.phase = "asking", !.token = coord.token + 1]]
   /\ UNCHANGED <<node, read, msgs, sure, dead>>
@@ -298,6 +298,13 @@ CrashNode(n) ==
   /\ node' # node
   /\ UNCHANGED <<coord, prod, read, msgs, sure, dead>>
 
+(* Whatever it had heard and not decided upon is forgotten. *)
+CrashCoordinator ==
+  /\ Last > 0 /\ ~Decided(Last) /\ Fault
+  /\ coord' = [coord EXCEPT !.segs[Last].fenced = [n \in Nodes |-> Unheard]]
+  /\ coord' # coord
+  /\ UNCHANGED <<node, prod, read, msgs, sure, dead>>
+
 CrashProducer(p) ==
   /\ prod[p].phase # "away" /\ Fault
   /\ prod' = [prod EXCEPT ![p] = Away]
@@ -330,6 +337,7 @@ Consumer == \E n \in Nodes, s \in 1..Last : Consume(n, s)
 Environment ==
   \/ \E n \in Nodes : CrashNode(n) \/ LoseDisk(n) \/ \E s \in 1..Segments : Sync(n, s)
   \/ \E p \in Producers : CrashProducer(p)
+  \/ CrashCoordinator
   \/ \E m \in msgs : LoseMessage(m)
 
 Next == Coordinator \/ Node \/ Producer \/ Consumer \/ Environment
@@ -380,7 +388,7 @@ Fair ==
        /\ WF_vars(s <= Last /\ \E new \in Nodes : Replace(s, n, new))
   /\ WF_vars(\E m \in msgs : DecideByProducer(m) \/ TakeFenced(m) \/ TakeEnded(m))
   /\ \A p \in Producers :
-       /\ WF_vars(Write(p)) /\ WF_vars(Publish(p)) /\ WF_vars(StandDown(p))
+       /\ WF_vars(Write(p)) /\ WF_vars(Publish(p)) /\ WF_vars(StandDown(p)) /\ WF_vars(Grant(p))
        /\ WF_vars(\E place \in SUBSET Nodes : NewSegment(p, place))
        /\ WF_vars(\E m \in msgs : TakeAck(p, m))
        /\ WF_vars(GiveUp(p))
@@ -388,6 +396,7 @@ FairSpec == Spec /\ Fair
 
 AllSealed == \A s \in 1..Last : Decided(s) => \A n \in Seg(s).nodes \cap Alive : At(n, s).state = "sealed"
 EndsSealed == []<>AllSealed
+GoesOn == <>(Len(sure) = Events)
 AllRead == <>[](Len(read) = Len(sure))
 
 =============================================================================

@@ -69,7 +69,7 @@ def config(model: str, *, bugs: str | None = None) -> str:
 
 def switches(text: str) -> list[str]:
     """The names of the bugs that a module can be given."""
-    return re.findall(r'"(\w+)" \\(?:not)?in Bugs', text)
+    return re.findall(r'"(\w+)" \\(?:not)?in Bugs', text) + re.findall(r'Bug\("(\w+)"\)', text)
 
 
 def check(

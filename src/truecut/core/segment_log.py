@@ -213,6 +213,12 @@ def take_fenced(log: Log, *, segment: int, node: NodeId, length: int) -> Log:
     return _with(log, segment, replace(found, fenced={**found.fenced, node: length}))
 
 
+def forget_fenced(log: Log) -> Log:
+    """CrashCoordinator: what it had heard and not decided upon is asked for again."""
+    found = log.undecided
+    return log if found is None else _with(log, log.last, replace(found, fenced={}))
+
+
 @dataclass(frozen=True, slots=True)
 class Copying:
     """A copy to be made: the first `length` entries of a segment, from one node to another."""
