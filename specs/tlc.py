@@ -53,8 +53,14 @@ def small_models() -> list[str]:
 
 
 def module_of(model: str) -> Path:
-    """Append models have a module of their own."""
-    return SPECS / ("DeliveryAppend.tla" if model.startswith("append") else "Models.tla")
+    """Models of append tables and of the segment log have modules of their own."""
+    modules = {"append": "DeliveryAppend.tla", "log": "SegmentLogModels.tla"}
+    return SPECS / modules.get(model.split("-")[0], "Models.tla")
+
+
+def stages() -> list[Path]:
+    """The stages of the segment log, each a model that holds or one that has to break."""
+    return sorted((SPECS / "stages").glob("*.cfg"))
 
 
 def config(model: str, *, bugs: str | None = None) -> str:

@@ -147,12 +147,14 @@ class World:
     # --- the network ---
 
     def send(self, message: Message) -> None:
-        self.net.append(message)
+        """In calm times nobody asks again before the first question has arrived."""
+        if self.turbulent or message not in self.net:
+            self.net.append(message)
 
     def deliver(self) -> None:
         if not self.net:
             return
-        message = self.net.pop(self.rng.randrange(len(self.net)))
+        message = self.net.pop(self.rng.randrange(len(self.net)) if self.turbulent else 0)
         self.say(f"{message}")
         if message.to == "coordinator":
             self.coordinator_hears(message)
@@ -271,9 +273,7 @@ class World:
             return
         state = writer.state
         if state.phase == "away":
-            if self.turbulent is False and any(
-                w.up and w.state.phase != "away" for w in self.writers.values()
-            ):
+            if not self.turbulent and (name != "p0" or self._owned()):
                 return
             self.send(Message("coordinator", "open", name))
         elif state.phase == "asking":
@@ -290,6 +290,9 @@ class World:
                 self.send(Message(node, "known", name, state.segment, known=state.done))
         elif state.done < state.sent and self.rng.random() < 0.1:
             self._give_up(writer)
+
+    def _owned(self) -> bool:
+        return any(writer.up and writer.state.phase != "away" for writer in self.writers.values())
 
     def producer_hears(self, name: str, message: Message) -> None:
         writer = self.writers[name]

@@ -109,7 +109,7 @@ def granted(*, token: int) -> Producer:
 
 def told_segment(producer: Producer, *, segment: int, nodes: Iterable[NodeId]) -> Producer:
     """NewSegment, as its producer hears of it: nothing is sent, nothing acknowledged (L6)."""
-    return Producer("writing", producer.token, segment, acked=dict.fromkeys(nodes, 0))
+    return Producer("writing", producer.token, segment, acked=dict.fromkeys(sorted(nodes), 0))
 
 
 def write(producer: Producer, *, count: int = 1) -> Producer:
