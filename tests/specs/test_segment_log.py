@@ -13,8 +13,8 @@ from specs import tlc
 BUGS = {
     "last_entry_served": ("log", "ReadCommitted"),
     "unfenced_reply_counted": ("log", "CommitDurability"),
-    "end_not_retried": ("log-live", tlc.LIVENESS),
-    "close_decided_twice": ("log-race", "SealedOnce"),
+    "end_not_retried": ("log-ends", tlc.LIVENESS),
+    "close_decided_twice": ("log-race", "CommitDurability"),
     "ack_before_fsync": ("log", "CommitDurability"),
     "suspend_after_seal": ("log", "ForwardOnly"),
     "acks_kept": ("log", "CommitDurability"),
