@@ -18,7 +18,7 @@ from typing import IO
 
 SPECS = Path(__file__).parent
 MODELS = SPECS / "models"
-LARGE = ("histories", "large")  # for `make specs`; all others run with the tests
+LARGE = ("histories", "large", "log-large")  # for `make specs`; all others run with the tests
 _VIOLATED = re.compile(
     r"Error: (?:Invariant|Action property) (\w+) is violated"
     r"|Error: (?:Temporal properties were violated)()"

@@ -11,15 +11,15 @@ from specs import tlc
 
 # A bug, the model that shows it, and what it breaks first.
 BUGS = {
-    "last_entry_served": ("log", "ReadCommitted"),
-    "unfenced_reply_counted": ("log", "CommitDurability"),
+    "last_entry_served": ("log-large", "ReadCommitted"),
+    "unfenced_reply_counted": ("log-large", "CommitDurability"),
     "end_not_retried": ("log-ends", tlc.LIVENESS),
     "close_decided_twice": ("log-race", "CommitDurability"),
-    "ack_before_fsync": ("log", "CommitDurability"),
-    "suspend_after_seal": ("log", "ForwardOnly"),
-    "acks_kept": ("log", "CommitDurability"),
-    "torn_tail_trusted": ("log", "CommitDurability"),
-    "decided_alone": ("log", "CommitDurability"),
+    "ack_before_fsync": ("log-large", "CommitDurability"),
+    "suspend_after_seal": ("log-large", "ForwardOnly"),
+    "acks_kept": ("log-large", "CommitDurability"),
+    "torn_tail_trusted": ("log-large", "CommitDurability"),
+    "decided_alone": ("log-large", "CommitDurability"),
 }
 STAGES = {
     "1-happy-path": None,
