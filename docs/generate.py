@@ -22,6 +22,7 @@ _RANGES = {
     "3": "Delivery: tables that stop",
     "4": "Sinks and lakes",
     "5": "Environment",
+    "6": "The journal",
 }
 _HELD = (
     "The table is held where it stands and the other tables go on. Remove the cause, then "
