@@ -9,27 +9,24 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 import click
 
+from truecut.cli.journal_options import Place, place_options
+from truecut.cli.journal_processes import coordinate, serve, status
 from truecut.cli.parameters import POSITION
 from truecut.errors import ExitCode, TruecutError
 from truecut.model.position import Position
 
 if TYPE_CHECKING:
-    from truecut.journal.contract import Entry, JournalReader
+    from truecut.journal.contract import Entry, Journal, JournalReader
     from truecut.journal.inspection import Found
 
-FOLLOW_S = 0.005
-
-data_option = click.option(
-    "--data", type=click.Path(path_type=Path, file_okay=False), required=True, help="The folder of the logs."
-)
-log_option = click.option("--log", required=True, metavar="NAME", help="Which log; a folder of that name.")
+FOLLOW_S = 1.0
 
 
 @click.group()
@@ -39,19 +36,38 @@ def command() -> None:
     \b
       printf 'one\\ntwo\\n' | truecut journal append --data ./logs --log events
       truecut journal read --data ./logs --log events --positions
+
+    On several nodes, any of which may fail:
+
+    \b
+      truecut journal coordinate --data ./c --listen 127.0.0.1:7000 &
+      truecut journal serve --data ./n1 --listen 127.0.0.1:7001 --coordinator 127.0.0.1:7000 &
+      truecut journal serve --data ./n2 --listen 127.0.0.1:7002 --coordinator 127.0.0.1:7000 &
+      truecut journal serve --data ./n3 --listen 127.0.0.1:7003 --coordinator 127.0.0.1:7000 &
+      printf 'one\\ntwo\\n' | truecut journal append --coordinator 127.0.0.1:7000 --log events
     """
 
 
+for process in (serve, coordinate, status):
+    command.add_command(process)
+
+
 @command.command()
-@data_option
-@log_option
-def append(data: Path, log: str) -> None:
+@place_options
+@click.option(
+    "--replicas",
+    type=click.IntRange(1, 9),
+    default=2,
+    show_default=True,
+    metavar="N",
+    help="With --coordinator: on how many nodes a record is before its position is printed.",
+)
+def append(place: Place, replicas: int) -> None:
     """Make each line of stdin a record; print its position once it is durable."""
-    from truecut.journal.local import LocalJournal
     from truecut.journal.record import Record
 
     answers: SimpleQueue[Future[Position] | None] = SimpleQueue()
-    with closing(LocalJournal(_folder(data, log))) as journal:
+    with closing(place.writer(replicas=replicas)) as journal, _saying_why_it_waits(journal):
         printer = _Printer(answers)
         printer.start()
         try:
@@ -65,21 +81,17 @@ def append(data: Path, log: str) -> None:
 
 
 @command.command()
-@data_option
-@log_option
+@place_options
 @click.option("--after", type=POSITION, metavar="P", help="Begin behind this position.")
 @click.option("--upto", type=POSITION, metavar="P", help="End with this position.")
 @click.option("--follow", is_flag=True, help="Go on with what is appended later, until stopped.")
 @click.option("--positions", is_flag=True, help="Print position, a tab, and the line.")
-def read(
-    data: Path, log: str, after: Position | None, upto: Position | None, follow: bool, positions: bool
-) -> None:
+def read(place: Place, after: Position | None, upto: Position | None, follow: bool, positions: bool) -> None:
     """Print the committed records in order, a line each."""
     from truecut.cli.signals import stopped_by_signals
-    from truecut.journal.reader import LocalReader
 
     stopped = threading.Event()
-    reader = LocalReader(_folder(data, log))
+    reader = place.reader()
     out = sys.stdout.buffer
     with stopped_by_signals(stopped.set) as received:
         for entry in _entries(reader, after, upto, stopped, follow=follow):
@@ -137,10 +149,25 @@ class _Printer(threading.Thread):
                 self.failed = self.failed or error
 
 
-def _folder(data: Path, log: str) -> Path:
-    if not log or log.startswith(".") or "/" in log:
-        raise click.BadParameter("a log's name is that of a folder", param_hint="--log")
-    return data / log
+@contextmanager
+def _saying_why_it_waits(journal: Journal) -> Iterator[None]:
+    """On stderr, once for each reason."""
+    over = threading.Event()
+
+    def watch() -> None:
+        said = None
+        while not over.wait(1.0):
+            if (fault := journal.hindrance()) != said and fault is not None:
+                click.echo(f"waiting: {fault.code} {fault.message}", err=True)
+            said = fault
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
 
 
 def _entries(
@@ -157,8 +184,9 @@ def _entries(
             after = entry.position
         sys.stdout.buffer.flush()
         reached = upto is not None and after is not None and after >= upto
-        if not follow or reached or stopped.wait(FOLLOW_S):
+        if not follow or reached or stopped.is_set():
             return
+        reader.wait(after=after, timeout_s=FOLLOW_S)
 
 
 def _show(log: Path, segments: list[Found]) -> None:

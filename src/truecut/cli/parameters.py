@@ -33,5 +33,18 @@ class _Place(click.ParamType[Position]):
             self.fail(str(error), param, ctx)
 
 
+class _Address(click.ParamType[str]):
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from truecut.journal.address import Address
+
+        try:
+            return str(Address.parse(str(value)))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
 DURATION = _Duration()
 POSITION = _Place()
+ADDRESS = _Address()

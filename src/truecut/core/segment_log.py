@@ -13,7 +13,7 @@ durable, and who is alive, is passed in. Entries are counted from 1 within their
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -159,15 +159,20 @@ class Log:
 
     segments: tuple[Segment, ...] = ()
     token: int = 0  # of the owner
+    trimmed: int = 0  # how many segments there were before the first
 
     def __getitem__(self, number: int) -> Segment:
-        """Segments are counted from 1."""
-        return self.segments[number - 1]
+        """Segments are counted from 1 for the life of the log."""
+        return self.segments[number - 1 - self.trimmed]
 
     @property
     def last(self) -> int:
         """The number of the last segment; 0 while there is none."""
-        return len(self.segments)
+        return self.trimmed + len(self.segments)
+
+    def numbered(self) -> Iterator[tuple[int, Segment]]:
+        """The segments with their numbers."""
+        return enumerate(self.segments, start=self.trimmed + 1)
 
     @property
     def undecided(self) -> Segment | None:
@@ -259,7 +264,7 @@ def to_end(log: Log) -> list[tuple[int, NodeId]]:
     """AskEnd: who has to be told, again and again, where a segment ends."""
     return [
         (number, node)
-        for number, segment in enumerate(log.segments, start=1)
+        for number, segment in log.numbered()
         if segment.end is not None
         for node in sorted(segment.nodes - segment.ended)
     ]
@@ -276,7 +281,7 @@ def take_ended(log: Log, *, segment: int, node: NodeId, end: int) -> Log:
 def to_replace(log: Log, *, alive: frozenset[NodeId], spare: Iterable[NodeId]) -> list[Copying]:
     """What Replace needs: copies of finished segments that have lost a replica."""
     wanted = []
-    for number, segment in enumerate(log.segments, start=1):
+    for number, segment in log.numbered():
         sources = sorted(segment.ended & alive)
         targets = [node for node in spare if node not in segment.nodes][: len(segment.nodes - alive)]
         if segment.end is not None and sources:
@@ -293,7 +298,16 @@ def replace_node(log: Log, *, segment: int, gone: NodeId, new: NodeId) -> Log:
     return _with(log, segment, replace(found, nodes=nodes, ended=(found.ended - {gone}) | {new}))
 
 
+def trim(log: Log, *, before: int) -> Log:
+    """Forget the segments that lie before an entry of the log, and are sealed everywhere. The last one stays:
+    it says where the log goes on. (Retention; the spec's log is never trimmed.)"""
+    kept = list(log.segments)
+    while len(kept) > 1 and kept[0].ended == kept[0].nodes and kept[1].first < before:
+        kept.pop(0)
+    return replace(log, segments=tuple(kept), trimmed=log.last - len(kept))
+
+
 def _with(log: Log, number: int, segment: Segment) -> Log:
     segments = list(log.segments)
-    segments[number - 1] = segment
+    segments[number - 1 - log.trimmed] = segment
     return replace(log, segments=tuple(segments))

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
+from truecut.errors import Fault
 from truecut.journal.record import Record
 from truecut.model.position import Position
 
@@ -34,6 +35,9 @@ class JournalReader(Protocol):
         """The committed records in `(after, upto]`, up to the head of now by default. A place that has been
         trimmed is an error, not a gap."""
 
+    def wait(self, *, after: Position | None, timeout_s: float) -> Position | None:
+        """The head, as soon as it is behind `after`; what it is when the time is over."""
+
     def close(self) -> None:
         """Let files and connections go."""
 
@@ -53,3 +57,6 @@ class Journal(JournalReader, Protocol):
 
     def trim(self, *, before: Position) -> None:
         """Records before this one are no longer needed; whole segments of them are removed."""
+
+    def hindrance(self) -> Fault | None:
+        """Why appends wait, while they do."""

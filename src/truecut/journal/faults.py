@@ -69,7 +69,7 @@ def full(folder: Path, *, bytes_max: int) -> TruecutError:
     )
 
 
-def trimmed(folder: Path, *, after: Position | None, oldest: Position | None) -> TruecutError:
+def trimmed(folder: Path | str, *, after: Position | None, oldest: Position | None) -> TruecutError:
     """The reader wants what is no longer there."""
     return TruecutError(
         "TC6006",

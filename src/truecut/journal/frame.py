@@ -96,5 +96,37 @@ def check_payloads(heads: Sequence[Head], data: memoryview) -> list[Record]:
     return records
 
 
+def whole(records: Sequence[Record], *, first: int, epoch: int) -> bytes:
+    """A frame in one piece, chained to none: as it travels."""
+    _, head = encode(records, first=first, epoch=epoch, previous_crc=0)
+    return b"".join([head, *(record.payload for record in records)])
+
+
+def decode(data: memoryview) -> tuple[Header, list[Record]]:
+    """A frame in one piece, checked; Damaged when it is anything else."""
+    header, heads, payloads = _apart(data)
+    return header, check_payloads(heads, payloads)
+
+
+def verify(data: memoryview) -> Header:
+    """As `decode`, where the records are not wanted."""
+    header, heads, payloads = _apart(data)
+    at = 0
+    for head in heads:
+        if zlib.crc32(payloads[at : at + head.payload_bytes]) != head.payload_crc:
+            raise Damaged("payload")
+        at += head.payload_bytes
+    return header
+
+
+def _apart(data: memoryview) -> tuple[Header, list[Head], memoryview]:
+    header = parse_header(bytes(data[:HEADER_BYTES]))
+    if header.size != len(data):
+        raise Damaged("length")
+    behind_heads = HEADER_BYTES + header.heads_bytes
+    heads = check_heads(header, bytes(data[HEADER_BYTES:behind_heads]))
+    return header, heads, data[behind_heads:]
+
+
 def _crc(fields: tuple[bytes | int, ...], heads: bytes) -> int:
     return zlib.crc32(heads, zlib.crc32(_HEADER.pack(*fields, 0)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from truecut.journal.record import Damaged
 from truecut.journal.scan import frames, offset_of
 from truecut.journal.segment import read_mark, read_start
 from truecut.model.position import Position
+
+LOOK_S = 0.005
 
 
 class LocalReader:
@@ -54,6 +57,16 @@ class LocalReader:
                 if after is None or entry.position > after:
                     yield entry
                 number = entry.position.place + 1
+
+    def wait(self, *, after: Position | None, timeout_s: float) -> Position | None:
+        """The head, as soon as it is behind `after`; what it is when the time is over."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            head = self.head()
+            left = deadline - time.monotonic()
+            if left <= 0 or (head is not None and (after is None or head > after)):
+                return head
+            time.sleep(min(LOOK_S, left))
 
     def close(self) -> None:
         """Nothing is held."""

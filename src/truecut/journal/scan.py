@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from truecut.journal.frame import HEADER_BYTES, MAGIC, Header, check_heads, check_payloads, parse_header
+from truecut.journal.frame import (
+    HEADER_BYTES,
+    MAGIC,
+    Header,
+    check_heads,
+    check_payloads,
+    parse_header,
+    verify,
+)
 from truecut.journal.record import Damaged, Record
 from truecut.journal.segment import HINT, PAGE_BYTES, Reach, Start, read_mark
 
@@ -41,6 +49,20 @@ def frames(
             before = header.last, header.crc
             offset += header.size
             yield offset, header, records
+
+
+def raw_frames(path: Path, start: Start, *, offset: int, end: int) -> Iterator[tuple[Header, bytes]]:
+    """Every frame from one offset to another as it is stored, checked."""
+    with path.open("rb", buffering=_BUFFER_BYTES) as file:
+        file.seek(offset)
+        while offset < end:
+            fixed = file.read(HEADER_BYTES)
+            data = fixed + file.read(parse_header(fixed).size - HEADER_BYTES)
+            header = verify(memoryview(data))
+            if header.epoch != start.epoch:
+                raise Damaged("order")
+            offset += header.size
+            yield header, data
 
 
 def scan(path: Path, start: Start) -> Scanned:

@@ -30,6 +30,13 @@ NAMES = frozenset(
         "journal_written",
         "journal_synced",
         "journal_published",
+        "node_written",
+        "node_synced",
+        "node_fenced",
+        "node_ended",
+        "node_copied",
+        "coordinator_saving",
+        "coordinator_saved",
     }
 )
 

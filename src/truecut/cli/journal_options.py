@@ -1,0 +1,117 @@
+"""Options that the journal's commands share: which log, and how its processes know each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from truecut.cli.parameters import ADDRESS
+
+if TYPE_CHECKING:
+    from truecut.journal.contract import Journal, JournalReader
+    from truecut.journal.replicated.wire import Security
+
+_FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
+TOKEN_VARIABLE = "TRUECUT_JOURNAL_TOKEN"
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityFiles:
+    """What was given on the command line."""
+
+    token_file: Path | None
+    tls_cert: Path | None
+    tls_key: Path | None
+    tls_ca: Path | None
+
+    def read(self) -> Security:
+        """The contents."""
+        from truecut.config.secret import Secret
+        from truecut.journal.replicated.wire import Security
+
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise click.UsageError("--tls-cert and --tls-key belong together")
+        token = self.token_file.read_text().strip() if self.token_file else os.environ.get(TOKEN_VARIABLE)
+        return Security(
+            Secret(token) if token else None,
+            self.tls_ca.read_bytes() if self.tls_ca else None,
+            self.tls_cert.read_bytes() if self.tls_cert else None,
+            Secret(self.tls_key.read_text()) if self.tls_key else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which log, where."""
+
+    data: Path | None
+    coordinator: str | None
+    log: str
+    files: SecurityFiles
+
+    def writer(self, *, replicas: int) -> Journal:
+        """Opened for writing."""
+        if self.coordinator is None:
+            from truecut.journal.local import LocalJournal
+
+            return LocalJournal(self._folder)
+        from truecut.journal.replicated.producer import ReplicatedJournal
+
+        return ReplicatedJournal(self.coordinator, self.log, security=self.files.read(), replicas=replicas)
+
+    def reader(self) -> JournalReader:
+        """Opened for reading."""
+        if self.coordinator is None:
+            from truecut.journal.reader import LocalReader
+
+            return LocalReader(self._folder)
+        from truecut.journal.replicated.reader import ReplicatedReader
+
+        return ReplicatedReader(self.coordinator, self.log, security=self.files.read())
+
+    @property
+    def _folder(self) -> Path:
+        assert self.data is not None
+        return self.data / self.log
+
+
+def security_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """How the processes of a log know each other; becomes the argument `files`."""
+
+    @click.option("--token-file", type=_FILE, help=f"The shared token (or the variable {TOKEN_VARIABLE}).")
+    @click.option("--tls-cert", type=_FILE, help="This process's certificate (PEM); makes a server use TLS.")
+    @click.option("--tls-key", type=_FILE, help="Its key (PEM).")
+    @click.option("--tls-ca", type=_FILE, help="Whose certificates are believed (PEM); of both sides.")
+    @wraps(function)
+    def with_files(
+        *args: Any, token_file: Path, tls_cert: Path, tls_key: Path, tls_ca: Path, **rest: Any
+    ) -> Any:
+        return function(*args, files=SecurityFiles(token_file, tls_cert, tls_key, tls_ca), **rest)
+
+    return with_files
+
+
+def place_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Which log; becomes the argument `place`."""
+
+    @click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="The folder of the logs.")
+    @click.option("--coordinator", type=ADDRESS, metavar="HOST:PORT", help="Of a log on several nodes.")
+    @click.option("--log", required=True, metavar="NAME", help="Which log.")
+    @security_options
+    @wraps(function)
+    def with_place(
+        *args: Any, data: Path | None, coordinator: str | None, log: str, files: SecurityFiles, **rest: Any
+    ) -> Any:
+        if (data is None) == (coordinator is None):
+            raise click.UsageError("give --data DIR (one folder) or --coordinator HOST:PORT (several nodes)")
+        if not log or log.startswith(".") or "/" in log or len(log) > 200 or not log.isprintable():
+            raise click.BadParameter("a log's name is that of a folder", param_hint="--log")
+        return function(*args, place=Place(data, coordinator, log, files), **rest)
+
+    return with_place

@@ -1,0 +1,1 @@
+"""The journal on several machines: log nodes, a coordinator, a producer, readers."""

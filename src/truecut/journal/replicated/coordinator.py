@@ -1,0 +1,301 @@
+"""The coordinator: who owns a log, where its segments are, and where each of them ends.
+
+Decisions are those of `core/segment_log.py`, and durable before anybody hears of them. Appends and reads do
+not pass through here: while it is down, the open segments are written and read all the same.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from truecut.core import segment_log as core
+from truecut.core.segment_log import Log, NodeId, Segment
+from truecut.errors import Fault, TruecutError
+from truecut.journal.replicated import faults
+from truecut.journal.replicated.registry import LogEntry, Registry
+from truecut.journal.replicated.replica import Home
+from truecut.journal.replicated.wire import Message
+
+NODE_TIMEOUT_S = 1.5  # without a heartbeat, until a node counts as down
+REPLACE_AFTER_S = 60.0  # down for so long, and its sealed segments are copied elsewhere
+WAIT_S = 0.5  # of one question, for an answer that is not there yet
+SEGMENTS_MAX = 1000  # in one answer
+
+
+@dataclass(slots=True)
+class KnownNode:
+    """What is known of a node."""
+
+    address: str
+    instance: str = ""
+    heard_at: float = -1e9
+    suspected_at: float = -2e9  # by a producer that could not write to it
+    full: bool = False
+    damaged: frozenset[tuple[str, int]] = frozenset()
+
+
+class Coordinator:
+    """For any number of threads: every question is one step under one lock."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        node_timeout_s: float = NODE_TIMEOUT_S,
+        replace_after_s: float = REPLACE_AFTER_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._registry = registry
+        self._node_timeout_s = node_timeout_s
+        self._replace_after_s = replace_after_s
+        self._clock = clock
+        self._started_at = clock()
+        self.changed = threading.Condition()
+        self.nodes = {node: KnownNode(address) for node, address in registry.nodes().items()}
+        self.logs = {entry.name: entry for entry in registry.logs()}
+
+    # --- what nodes say ---
+
+    def heartbeat(self, told: Message) -> Message:
+        """A node lives. It hears which segments it need not keep."""
+        node, address, instance = str(told["node"]), str(told["address"]), str(told["instance"])
+        if told["cluster"] not in (None, self._registry.cluster):
+            raise faults.other_cluster(node)
+        with self.changed:
+            known = self.nodes.get(node)
+            if known is not None and known.instance not in ("", instance) and self._is_alive(known):
+                raise faults.node_twice(node, known.address)
+            if known is None or known.address != address:
+                self._registry.save_node(node, address)
+                known = self.nodes[node] = KnownNode(address)
+            known.instance, known.heard_at, known.full = instance, self._clock(), bool(told["full"])
+            known.damaged = frozenset((str(log), int(segment)) for log, segment in told["damaged"])
+            self.changed.notify_all()
+            trimmed = {entry.name: entry.log.trimmed for entry in self.logs.values() if entry.log.trimmed}
+        return {"cluster": self._registry.cluster, "trimmed": trimmed}
+
+    # --- what producers ask ---
+
+    def open(self, asked: Message) -> Message:
+        """Grant: a new owner, whose token is above all others. The log is made if there is none."""
+        name, replicas = str(asked["log"]), int(asked["replicas"])
+        with self.changed:
+            entry = self.logs.get(name)
+            if entry is None:
+                entry = self._save(None, LogEntry(name, uuid.uuid4().hex, replicas))
+            entry = self._save(entry, replace(entry, log=core.grant(entry.log), replicas=replicas))
+            return {"log_id": entry.id, "token": entry.log.token, "last": entry.log.last}
+
+    def settled(self, asked: Message) -> Message:
+        """Whether all ends are decided, so that the owner can go on behind them; or why not yet."""
+        with self.changed:
+            self.changed.wait_for(lambda: self._owned(asked).log.undecided is None, WAIT_S)
+            entry = self._owned(asked)
+            if entry.log.undecided is None:
+                return {"entries": entry.log.next_first}
+            return {"waiting": self._why_undecided(entry).document()}
+
+    def segment(self, asked: Message) -> Message:
+        """NewSegment: behind the one that the owner has ended; to the same question the same answer."""
+        after = int(asked["after"])
+        with self.changed:
+            self._suspect(asked["suspects"])
+            self.end_by_producer(asked, after)
+            self.changed.wait_for(lambda: self._placed(asked, after) is not None, WAIT_S)
+            entry = self._owned(asked)
+            if (segment := self._placed(asked, after)) is None:
+                return {"waiting": self._why_not_placed(entry).document()}
+            return self._described(entry, entry.log.last, segment)
+
+    def close(self, asked: Message) -> Message:
+        """DecideByProducer: the owner has finished its segment."""
+        with self.changed:
+            self.end_by_producer(asked, int(asked["segment"]))
+        return {}
+
+    def end_by_producer(self, asked: Message, number: int) -> None:
+        """Within the lock. An end that is told again is the one that was decided."""
+        end, entry = asked.get("end"), self._owned(asked)
+        if end is not None and entry.log.trimmed < number <= entry.log.last:
+            self._step(entry, core.decide_by_producer(entry.log, segment=number, end=int(end)))
+
+    def trim(self, asked: Message) -> Message:
+        """The owner needs nothing before this entry any more."""
+        with self.changed:
+            entry = self._owned(asked)
+            self._step(entry, core.trim(entry.log, before=int(asked["before"])))
+        return {}
+
+    # --- what readers ask ---
+
+    def segments(self, asked: Message) -> Message:
+        """From the one that holds an entry on; from the first that is left if that is later."""
+        number = int(asked["entry"])
+        with self.changed:
+            entry = self._entry(str(asked["log"]))
+            found = [
+                (which, segment)
+                for which, segment in entry.log.numbered()
+                if segment.end is None or segment.first + segment.end >= number
+            ]
+            described = [self._described(entry, *one) for one in found[:SEGMENTS_MAX]]
+            first = entry.log.segments[0].first if entry.log.segments else 0
+            return {"log_id": entry.id, "first": first, "segments": described}
+
+    def status(self, asked: Message) -> Message:
+        """Everything, for people."""
+        with self.changed:
+            now = self._clock()
+            nodes = [
+                {
+                    "node": node,
+                    "address": known.address,
+                    "state": "full" if known.full else "alive" if self._is_alive(known) else "down",
+                    "heard_ms_ago": round((now - known.heard_at) * 1000) if known.instance else None,
+                    "damaged": sorted(known.damaged),
+                }
+                for node, known in sorted(self.nodes.items())
+            ]
+            logs = [self._log_status(entry) for entry in self.logs.values()]
+        return {"nodes": nodes, "logs": logs}
+
+    def _log_status(self, entry: LogEntry) -> Message:
+        log = entry.log
+        hindered = None
+        if log.undecided is not None and log.undecided.token != log.token:
+            hindered = self._why_undecided(entry).document()
+        elif len(self._eligible()) < entry.replicas:
+            hindered = self._why_not_placed(entry).document()
+        return {
+            "log": entry.name,
+            "replicas": entry.replicas,
+            "segments": len(log.segments),
+            "trimmed": log.trimmed,
+            "open": log.undecided is not None,
+            "unsealed": len(core.to_end(log)),
+            "under_replicated": sum(not segment.nodes <= self.present() for segment in log.segments),
+            "waiting": hindered,
+        }
+
+    # --- what the keeper asks, and brings ---
+
+    def alive(self, entry: LogEntry, number: int) -> frozenset[NodeId]:
+        """Who can be asked about a segment now."""
+        return frozenset(
+            node
+            for node, known in self.nodes.items()
+            if self._is_alive(known) and (entry.name, number) not in known.damaged
+        )
+
+    def present(self) -> frozenset[NodeId]:
+        """Who is not given up yet. A coordinator that has just started gives everybody time to be heard."""
+        since = self._clock() - self._replace_after_s
+        return frozenset(
+            node for node, known in self.nodes.items() if max(known.heard_at, self._started_at) > since
+        )
+
+    def step(self, name: str, number: int, change: Callable[[Log], Log]) -> None:
+        """A step of the machine for a segment that is still there."""
+        with self.changed:
+            entry = self.logs[name]
+            if number > entry.log.trimmed:
+                self._step(entry, change(entry.log))
+
+    def home(self, entry: LogEntry, number: int) -> Home:
+        """How nodes call a segment."""
+        segment = entry.log[number]
+        return Home(entry.name, entry.id, number, segment.first, segment.token)
+
+    # --- within the lock ---
+
+    def _save(self, before: LogEntry | None, after: LogEntry) -> LogEntry:
+        saved = self.logs[after.name] = self._registry.save_log(before, after)
+        self.changed.notify_all()
+        return saved
+
+    def _step(self, entry: LogEntry, log: Log) -> None:
+        """Durable first, unless nothing has changed that would have to be."""
+        if log == entry.log:
+            return
+        if core.forget_fenced(log) == core.forget_fenced(entry.log):
+            self.logs[entry.name] = replace(entry, log=log)
+            self.changed.notify_all()
+        else:
+            self._save(entry, replace(entry, log=log))
+
+    def _entry(self, name: str) -> LogEntry:
+        found = self.logs.get(name)
+        if found is None:
+            raise faults.no_such_log(name)
+        return found
+
+    def _owned(self, asked: Message) -> LogEntry:
+        entry = self._entry(str(asked["log"]))
+        if int(asked["token"]) != entry.log.token:
+            raise faults.taken_over(entry.name)  # StandDown
+        return entry
+
+    def _placed(self, asked: Message, after: int) -> Segment | None:
+        """The segment behind `after`, made now if it can be."""
+        entry = self._owned(asked)
+        if entry.log.last == after:
+            place = self._place(entry)
+            made = core.new_segment(entry.log, token=entry.log.token, place=place) if place else None
+            if made is None:
+                return None
+            self._step(entry, made)
+            entry = self.logs[entry.name]
+        last = entry.log[entry.log.last]
+        return last if entry.log.last > after and last.token == entry.log.token else None
+
+    def _place(self, entry: LogEntry) -> frozenset[NodeId] | None:
+        """The nodes that hold the least of this log, those that were suspected lately last."""
+        load = dict.fromkeys(self._eligible(), 0)
+        for segment in entry.log.segments[-SEGMENTS_MAX:]:
+            for node in segment.nodes & load.keys():
+                load[node] += 1
+        lately = self._clock() - self._node_timeout_s * 4
+        chosen = sorted(load, key=lambda node: (self.nodes[node].suspected_at > lately, load[node], node))
+        return frozenset(chosen[: entry.replicas]) if len(chosen) >= entry.replicas else None
+
+    def _eligible(self) -> list[NodeId]:
+        """Alive, not full, and heard of since they were last suspected."""
+        return [
+            node
+            for node, known in self.nodes.items()
+            if self._is_alive(known) and not known.full and known.heard_at > known.suspected_at
+        ]
+
+    def _suspect(self, nodes: Iterable[str]) -> None:
+        for node in nodes:
+            if node in self.nodes:
+                self.nodes[node].suspected_at = self._clock()
+
+    def _is_alive(self, known: KnownNode) -> bool:
+        return self._clock() - known.heard_at < self._node_timeout_s
+
+    def _why_not_placed(self, entry: LogEntry) -> Fault:
+        return _fault(faults.too_few_nodes(entry.name, wanted=entry.replicas, found=len(self._eligible())))
+
+    def _why_undecided(self, entry: LogEntry) -> Fault:
+        undecided = entry.log.undecided
+        wanted = len(undecided.nodes) if undecided else entry.replicas
+        found = len(self.alive(entry, entry.log.last))
+        return _fault(faults.too_few_nodes(entry.name, wanted=wanted, found=found))
+
+    def _described(self, entry: LogEntry, number: int, segment: Segment) -> Message:
+        return {
+            "segment": number,
+            "first": segment.first,
+            "token": segment.token,
+            "end": segment.end,
+            "nodes": {node: self.nodes[node].address for node in sorted(segment.nodes) if node in self.nodes},
+        }
+
+
+def _fault(error: TruecutError) -> Fault:
+    return error.fault

@@ -1,0 +1,283 @@
+"""A log node's process: appends as streams, reads as streams, questions as actions; and its heartbeat.
+
+Each stream of appends has two threads: one takes frames from the network, one writes what has come since it
+last looked as one frame, syncs, and answers (group commit).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import struct
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import flight
+
+from truecut.errors import ExitCode, Retry, TruecutError
+from truecut.journal.address import Address
+from truecut.journal.frame import decode
+from truecut.journal.record import Damaged
+from truecut.journal.replicated import faults
+from truecut.journal.replicated.node import Node
+from truecut.journal.replicated.replica import Append, Home, StoredReplica
+from truecut.journal.replicated.wire import FRAMES, Message, Peer, Security, Server
+
+HEARTBEAT_S = 0.2
+SETTLE_S = 0.02  # until the mark of a segment that has gone quiet is durable, too
+GROUP_BYTES_MAX = 8 << 20
+PENDING_MAX = 16
+BATCH_BYTES = 1 << 20  # of frames sent at once to a reader
+
+SENT = struct.Struct("<QQ")  # index of the first entry (0: none), how many are known to be committed
+ANSWER = struct.Struct("<BQ")  # what became of it, up to which entry
+ANSWERS = {"appended": 0, "had already": 0, "closed": 1, "gap": 2, "full": 3}
+
+log = logging.getLogger(__name__)
+
+
+class NodeServer(Server):
+    """The node, on the wire."""
+
+    def __init__(self, node: Node, listen: Address, security: Security) -> None:
+        self._node = node
+        actions = {"node.fence": self._fence, "node.end": self._end, "node.copy": self._copy}
+        super().__init__("node", listen, security, {**actions, "node.look": self._look})
+
+    def answer(self, act: Callable[[], Any]) -> Any:
+        """A disk that fails is the end of the node; one that is full is said so."""
+
+        def on_disk() -> Any:
+            try:
+                return act()
+            except OSError as error:
+                raise self._node.failed(error) from error
+
+        try:
+            return super().answer(on_disk)
+        except flight.FlightServerError as error:
+            if isinstance(error.__cause__, TruecutError) and error.__cause__.fault.retry is Retry.FATAL:
+                die(error.__cause__)
+            raise
+
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """A producer's appends to one segment."""
+        self.answer(lambda: self._take(json.loads(descriptor.command), reader, writer))
+
+    def _take(self, command: Message, reader: Any, writer: Any) -> None:
+        committing = _Committing(self._node, self._node.replica_for(Home(**command["home"])), writer)
+        committing.start()
+        try:
+            while True:
+                chunk = reader.read_chunk()
+                index, known = SENT.unpack(chunk.app_metadata.to_pybytes())
+                if not index:
+                    committing.take(Append(0, (), known), 0)
+                    continue
+                frame = memoryview(chunk.data.column(0)[0].as_buffer())
+                committing.take(Append(index, decode(frame)[1], known), len(frame))
+        except StopIteration:
+            pass
+        except (Damaged, struct.error, AttributeError, IndexError) as error:
+            raise faults.bad_frame(type(error).__name__) from error
+        except flight.FlightError:
+            pass  # the producer is gone
+        finally:
+            committing.end()
+
+    def do_get(self, context: Any, ticket: Any) -> Any:
+        """Frames of one segment."""
+        asked = json.loads(ticket.ticket)
+        frames = self.answer(
+            lambda: self._node.read(
+                (asked["log"], int(asked["segment"])),
+                after=int(asked["after"]),
+                upto=int(asked["upto"]),
+                withheld=bool(asked.get("withheld")),
+            )
+        )
+        return flight.GeneratorStream(FRAMES, self._batches(frames))
+
+    def _batches(self, frames: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
+        gathered: list[bytes] = []
+        size = 0
+        while (frame := self.answer(lambda: next(frames, None))) is not None:
+            gathered.append(frame)
+            size += len(frame)
+            if size >= BATCH_BYTES:
+                yield batch_of(gathered)
+                gathered, size = [], 0
+        if gathered:
+            yield batch_of(gathered)
+
+    def _fence(self, asked: Message) -> Message:
+        return {"length": self._node.fence(Home(**asked["home"]))}
+
+    def _end(self, asked: Message) -> Message:
+        return {"end": self._node.end(Home(**asked["home"]), end=int(asked["end"]))}
+
+    def _copy(self, asked: Message) -> Message:
+        made = self._node.copy(
+            Home(**asked["home"]),
+            source=str(asked["source"]),
+            length=int(asked["length"]),
+            sealed=bool(asked["sealed"]),
+        )
+        return {"length": made}
+
+    def _look(self, asked: Message) -> Message:
+        key = (str(asked["log"]), int(asked["segment"]))
+        look = self._node.look(key, beyond=int(asked["beyond"]), wait_s=min(float(asked["wait_s"]), 30.0))
+        return asdict(look)
+
+
+class _Committing(threading.Thread):
+    """Writes what a stream brings, in groups, and answers."""
+
+    def __init__(self, node: Node, replica: StoredReplica, writer: Any) -> None:
+        super().__init__(daemon=True)
+        self._node = node
+        self._replica = replica
+        self._writer = writer
+        self._pending: queue.Queue[tuple[Append, int] | None] = queue.Queue(PENDING_MAX)
+        self._over = False
+
+    def take(self, append: Append, size: int) -> None:
+        """Waits while too much is pending."""
+        if not self._over:
+            self._pending.put((append, size))
+
+    def end(self) -> None:
+        """Once everything that came has been dealt with."""
+        self._pending.put(None)
+        self.join()
+
+    def run(self) -> None:
+        settled = True
+        while True:
+            try:
+                first = self._pending.get(timeout=None if settled else SETTLE_S)
+            except queue.Empty:
+                self._settle()
+                settled = True
+                continue
+            group, last = self._group(first)
+            if group and not self._over:
+                settled = not self._commit(group) and settled
+            if last:
+                self._settle()
+                return
+
+    def _group(self, first: tuple[Append, int] | None) -> tuple[list[Append], bool]:
+        group: list[Append] = []
+        size = 0
+        found = first
+        while found is not None:
+            group.append(found[0])
+            size += found[1]
+            if size >= GROUP_BYTES_MAX:
+                return group, False
+            try:
+                found = self._pending.get_nowait()
+            except queue.Empty:
+                return group, False
+        return group, True
+
+    def _commit(self, group: list[Append]) -> bool:
+        """Whether something was written."""
+        appends = [append for append in group if append.index]
+        try:
+            if appends:
+                last, taken = self._replica.append(appends)
+                self._answer(ANSWERS[taken], last)
+            self._replica.know(group[-1].known)
+        except OSError as error:
+            self._node.failed(error)
+            self._answer(ANSWERS["full"], 0)
+        except TruecutError as error:
+            if error.fault.retry is Retry.FATAL:
+                die(error)
+            self._answer(ANSWERS["closed"], 0)
+        return bool(appends)
+
+    def _settle(self) -> None:
+        try:
+            self._replica.settle()
+        except TruecutError as error:
+            die(error)
+
+    def _answer(self, code: int, last: int) -> None:
+        try:
+            if last:
+                self._writer.write(pa.py_buffer(ANSWER.pack(0, last)))
+            if code:
+                self._over = True
+                self._writer.write(pa.py_buffer(ANSWER.pack(code, last)))
+        except (flight.FlightError, pa.ArrowException):
+            self._over = True  # the producer is gone
+
+
+class Heartbeat(threading.Thread):
+    """Tells the coordinator that this node lives, and hears what it no longer needs to keep."""
+
+    def __init__(self, node: Node, *, address: str, coordinator: str, security: Security) -> None:
+        super().__init__(daemon=True)
+        self._node = node
+        self._address = address
+        self._peer = Peer(coordinator, security)
+        self._instance = str(uuid.uuid4())
+        self._stop = threading.Event()
+        self.refused: TruecutError | None = None
+        self.heard = threading.Event()  # the coordinator has answered
+
+    def run(self) -> None:
+        while not self._stop.wait(HEARTBEAT_S if self.heard.is_set() else HEARTBEAT_S / 4):
+            try:
+                self.beat()
+            except TruecutError as error:
+                if error.fault.retry is not Retry.RETRYABLE:
+                    self.refused = error
+                    self.heard.set()
+                    return
+
+    def beat(self) -> None:
+        """Once."""
+        node = self._node
+        told = {
+            "node": node.id,
+            "cluster": node.cluster,
+            "address": self._address,
+            "instance": self._instance,
+        }
+        answer = self._peer.ask(
+            "coordinator.heartbeat", {**told, "damaged": node.damaged(), "full": node.full()}
+        )
+        node.join(answer["cluster"])
+        node.drop(answer["trimmed"])
+        self.heard.set()
+
+    def stop(self) -> None:
+        """No more of it."""
+        self._stop.set()
+
+
+def batch_of(frames: list[bytes]) -> pa.RecordBatch:
+    """Frames for the wire; a single one without copying it."""
+    if len(frames) == 1:
+        offsets = pa.py_buffer(struct.pack("<qq", 0, len(frames[0])))
+        column = pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, pa.py_buffer(frames[0])])
+    else:
+        column = pa.array(frames, pa.large_binary())
+    return pa.record_batch([column], schema=FRAMES)
+
+
+def die(error: TruecutError) -> None:
+    """What is on the disk is not known any more: only a new process, which reads it anew, may answer."""
+    log.error("%s", error)
+    os._exit(ExitCode.FAILED)

@@ -1,0 +1,214 @@
+"""Reading a replicated log: from any replica of each segment, and from another one when that fails.
+
+The coordinator is asked where segments are; what it said is remembered, so that reading goes on while it is
+down. Which entries may be read is the nodes' word, never the coordinator's alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from truecut.errors import Retry, TruecutError
+from truecut.journal import faults as journal_faults
+from truecut.journal.contract import Entry
+from truecut.journal.frame import decode
+from truecut.journal.record import Damaged
+from truecut.journal.replicated import faults
+from truecut.journal.replicated.wire import Message, Peer, Security
+from truecut.model.position import Position
+
+PATIENCE_S = 30.0  # for a replica that can be read
+AGAIN_S = 0.02
+LOOK_S = 10.0  # of one question that waits for more
+AVOID_S = 5.0  # a node that did not answer, while there are others
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    number: int
+    first: int  # entries of the log before it
+    end: int | None
+    nodes: tuple[str, ...]  # addresses
+
+    @property
+    def last(self) -> float:
+        """The number of its last entry, as far as it is decided."""
+        return float("inf") if self.end is None else self.first + self.end
+
+
+class ReplicatedReader:
+    """Sees what is committed and nothing else."""
+
+    def __init__(
+        self,
+        coordinator: str,
+        log: str,
+        *,
+        security: Security | None = None,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._security = security or Security()
+        self._coordinator = Peer(coordinator, self._security)
+        self._log = log
+        self._patience_s = patience_s
+        self._segments: list[_Segment] = []  # from some entry on, without a gap
+        self._trimmed = 0  # how many entries the log has lost at its beginning
+        self._peers: dict[str, Peer] = {}
+        self._failed_at: dict[str, float] = {}
+
+    def head(self, *, entries: int = 0) -> Position | None:
+        """The last committed position; `entries`: as many are known to be committed, so it is not before."""
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            head = self._look_for_head(beyond=None, wait_s=0.0)
+            if (head.place if head else 0) >= entries:
+                return head
+            if time.monotonic() > deadline:
+                raise faults.no_replica(self._log, self._segments[-1].number if self._segments else 0)
+            time.sleep(AGAIN_S)
+
+    def wait(self, *, after: Position | None, timeout_s: float) -> Position | None:
+        """The head, as soon as it is behind `after`; what it is when the time is over."""
+        deadline = time.monotonic() + timeout_s
+        beyond = after.place if after else 0
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            head = self._look_for_head(beyond=beyond, wait_s=min(left, LOOK_S))
+            if left == 0.0 or (head is not None and head.place > beyond):
+                return head
+            if head is None:
+                time.sleep(min(AGAIN_S, left))
+
+    def oldest(self) -> Position | None:
+        """The first position that is still there."""
+        head = self.head()
+        self._ask_for_segments(0)
+        if head is None or head.place <= self._trimmed:
+            return None
+        first = next(self.read_committed(after=Position(0, self._trimmed), upto=head), None)
+        return first.position if first else None
+
+    def read(self, *, after: Position | None, upto: Position | None = None) -> Iterator[Entry]:
+        """The committed records in `(after, upto]`."""
+        head = self.head()
+        if head is not None:
+            yield from self.read_committed(after=after, upto=min(upto or head, head))
+
+    def read_committed(self, *, after: Position | None, upto: Position) -> Iterator[Entry]:
+        """The records in `(after, upto]`, of which the caller knows that they are committed."""
+        number = 1 if after is None else after.place + 1
+        deadline = time.monotonic() + self._patience_s
+        while number <= upto.place:
+            segment = self._segment_with(number, after)
+            read_one = False
+            for entry in self._from_replicas(segment, number, upto.place) if segment else ():
+                read_one = True
+                number = entry.position.place + 1
+                yield entry
+            if read_one:
+                deadline = time.monotonic() + self._patience_s
+            elif time.monotonic() > deadline:
+                raise faults.no_replica(self._log, segment.number if segment else 0)
+            else:
+                time.sleep(AGAIN_S)
+                self._ask_for_segments(number, quietly=True)
+
+    def close(self) -> None:
+        """Let connections go."""
+        for peer in [self._coordinator, *self._peers.values()]:
+            peer.close()
+
+    # --- where things are ---
+
+    def _segment_with(self, number: int, after: Position | None) -> _Segment | None:
+        found = self._known(number)
+        if found is None or number <= self._trimmed:
+            self._ask_for_segments(number, quietly=True)
+            found = self._known(number)
+        if number <= self._trimmed:
+            raise journal_faults.trimmed(self._log, after=after, oldest=self.oldest())
+        return found
+
+    def _known(self, number: int) -> _Segment | None:
+        return next((one for one in self._segments if one.first < number <= one.last), None)
+
+    def _ask_for_segments(self, number: int, *, quietly: bool = False) -> None:
+        """From the one with this entry on. `quietly`: while nobody answers, what is known has to do."""
+        try:
+            answer = self._coordinator.ask("coordinator.segments", {"log": self._log, "entry": number})
+        except TruecutError as error:
+            if quietly and self._segments and error.fault.retry is Retry.RETRYABLE:
+                return
+            raise
+        self._trimmed = answer["first"]
+        self._segments = [_segment(found) for found in answer["segments"]]
+
+    # --- how far it goes ---
+
+    def _look_for_head(self, *, beyond: int | None, wait_s: float) -> Position | None:
+        """From the last segment back to the first one that can be read. Waits at the last one only."""
+        self._ask_for_segments(self._segments[-1].first if self._segments else 0, quietly=True)
+        for segment in reversed(self._segments):
+            asked = -1 if beyond is None else max(-1, beyond - segment.first)
+            waits = segment is self._segments[-1] and segment.end is None and wait_s > 0
+            look = self._look(segment, beyond=asked, wait_s=wait_s if waits else 0.0)
+            if look is not None and look["visible"]:
+                return Position(look["generation"], segment.first + look["visible"])
+        return None
+
+    def _look(self, segment: _Segment, *, beyond: int, wait_s: float) -> dict[str, Any] | None:
+        """Of the replica that shows most, or of one that waits until it shows more."""
+        best: dict[str, Any] | None = None
+        for address in self._replicas(segment):
+            request: Message = {"log": self._log, "segment": segment.number, "beyond": beyond}
+            try:
+                look = self._peer(address).ask(
+                    "node.look", {**request, "wait_s": wait_s}, timeout_s=wait_s + 2.0
+                )
+            except TruecutError:
+                self._failed_at[address] = time.monotonic()
+                continue
+            if best is None or look["visible"] > best["visible"]:
+                best = look
+            if look["state"] == "sealed" or wait_s > 0:
+                return best
+        return best
+
+    # --- reading ---
+
+    def _from_replicas(self, segment: _Segment, number: int, upto: int) -> Iterator[Entry]:
+        """What the replicas show of a range, one after the other until it is whole."""
+        for address in self._replicas(segment):
+            ticket = {"log": self._log, "segment": segment.number, "upto": upto - segment.first}
+            try:
+                for data in self._peer(address).get({**ticket, "after": number - 1 - segment.first}):
+                    header, records = decode(data)
+                    if header.first > number:
+                        raise Damaged("order")
+                    for place, record in enumerate(records, start=header.first):
+                        if number <= place <= upto:
+                            yield Entry(Position(record.generation, place), record)
+                            number = place + 1
+            except (TruecutError, Damaged):
+                self._failed_at[address] = time.monotonic()
+            if number > min(upto, segment.last):
+                return
+
+    def _replicas(self, segment: _Segment) -> list[str]:
+        """In turn from segment to segment, those that failed lately last."""
+        lately = time.monotonic() - AVOID_S
+        turn = segment.number % max(1, len(segment.nodes))
+        ordered = [*segment.nodes[turn:], *segment.nodes[:turn]]
+        return sorted(ordered, key=lambda address: self._failed_at.get(address, lately) > lately)
+
+    def _peer(self, address: str) -> Peer:
+        if address not in self._peers:
+            self._peers[address] = Peer(address, self._security)
+        return self._peers[address]
+
+
+def _segment(found: Message) -> _Segment:
+    return _Segment(found["segment"], found["first"], found["end"], tuple(found["nodes"].values()))

@@ -1,0 +1,394 @@
+"""One node's copy of one segment: its file, its state, and the steps of the pure machine made durable.
+
+    00000007.log     the records, in frames of this node's own: one for each sync
+    00000007.state   what the copy is (open, fenced, sealed, damaged); replaced as a whole
+
+Entries are counted from 1 within the segment; the file numbers records for the life of the log. A copy that
+was open when its node stopped takes no more appends: whoever wrote to it asks for another segment. An end
+cuts by saying so: what the file has behind it is never read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from truecut.core import segment_log as core
+from truecut.errors import require
+from truecut.journal import faults as journal_faults
+from truecut.journal.disk import replace_file, sync_folder
+from truecut.journal.frame import Header, decode, whole
+from truecut.journal.record import Damaged, Record
+from truecut.journal.replicated import faults
+from truecut.journal.scan import frames, offset_of, raw_frames, scan
+from truecut.journal.segment import Reach, SegmentWriter, Start, read_start
+from truecut.runtime.failpoint import failpoint
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Which segment of which log."""
+
+    log: str
+    log_id: str
+    segment: int
+    first: int  # how many entries the log has before it
+    token: int
+
+    @property
+    def start(self) -> Start:
+        """What its file begins with."""
+        return Start(bytes.fromhex(self.log_id), self.first + 1, self.token, generation=0, previous_crc=0)
+
+    def file_in(self, folder: Path) -> Path:
+        """Its file."""
+        return folder / self.log / f"{self.segment:08d}.log"
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Entries `index…` as a producer sent them, and how many it knows to be committed."""
+
+    index: int
+    records: Sequence[Record]
+    known: int
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What can be said of a replica."""
+
+    state: str
+    length: int
+    visible: int
+    generation: int  # of the last visible record
+
+
+class StoredReplica:
+    """For any number of threads; every step holds its lock, also while it syncs."""
+
+    def __init__(self, home: Home, path: Path) -> None:
+        self.home = home
+        self.path = path
+        self.damage: str | None = None
+        self._replica = core.Replica()
+        self._writer: SegmentWriter | None = None
+        self._reach = Reach.of_none(home.start)
+        self._generations: list[tuple[int, int]] = []  # from which entry on which generation
+        self._changed = threading.Condition()
+
+    # --- how it comes to be ---
+
+    @staticmethod
+    def make(home: Home, folder: Path) -> StoredReplica:
+        """Empty and open, durably."""
+        path = home.file_in(folder)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made = StoredReplica(home, path)
+        made._writer = SegmentWriter(path, home.start)
+        made._put(core.Replica("open"))
+        sync_folder(folder)
+        return made
+
+    @staticmethod
+    def make_fenced(home: Home, folder: Path) -> StoredReplica:
+        """Nothing was ever written here, and nothing will be."""
+        made = StoredReplica.make(home, folder)
+        made.fence()
+        return made
+
+    @staticmethod
+    def load(state_path: Path) -> StoredReplica:
+        """What a node finds when it starts. Damage is found, not raised."""
+        path = state_path.with_suffix(".log")
+        try:
+            home, replica, reach, generation, damage = _read_state(state_path)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            segment = int(state_path.stem) if state_path.stem.isdigit() else 0
+            unknown = StoredReplica(Home(state_path.parent.name, "00" * 16, segment, 0, 0), path)
+            unknown.damage = "its state is not what was written"
+            return unknown
+        found = StoredReplica(home, path)
+        found._replica, found._reach, found.damage = replica, reach, damage
+        if damage is None:
+            found._look_at_file(generation)
+        return found
+
+    def _look_at_file(self, generation: int) -> None:
+        start = self.home.start
+        try:
+            if read_start(self.path) != start:
+                raise Damaged("first page")
+            if self._replica.state == "sealed":
+                self._generations = [(1, generation)]
+                if self.path.stat().st_size < self._reach.end:
+                    raise Damaged("length")
+                return
+            scanned = scan(self.path, start)
+            if scanned.damage is not None:
+                raise Damaged(scanned.damage)
+            for _, header, records in frames(self.path, start, end=scanned.reach.end):
+                self._note_generations(header.first - self.home.first, records)
+        except FileNotFoundError:
+            self._damaged("its file is missing")
+        except Damaged as damage:
+            self._damaged(str(damage))
+        else:
+            self._reach = scanned.reach
+            self._replica = core.restarted(self._replica, length=scanned.reach.last - self.home.first)
+
+    # --- steps of the machine ---
+
+    def append(self, group: Sequence[Append]) -> tuple[int, core.Taken]:
+        """TakeAppend, for a group at once: one frame, one sync. The last entry that is on disk now, and what
+        became of the last append that was looked at."""
+        with self._changed:
+            self._must_be_good()
+            replica, records, taken, last = self._replica, list[Record](), "had already", 0
+            writable = self._writer is not None
+            for one in group:
+                before = replica.length
+                replica, taken = core.take_append(
+                    replica, index=one.index, count=len(one.records), known=one.known
+                )
+                if taken in ("closed", "gap") or not writable:
+                    break
+                last = one.index + len(one.records) - 1
+                records += one.records[before - one.index + 1 :]
+            if not writable:
+                return 0, "closed"
+            if records:
+                self._write(records)
+            if last:
+                self._replica = replica
+                self._changed.notify_all()
+            return last, taken  # type: ignore[return-value]
+
+    def _write(self, records: list[Record]) -> None:
+        assert self._writer is not None
+        try:
+            reach = self._writer.write(records)
+        except OSError:
+            self._writer.take_back()
+            raise
+        failpoint("node_written")
+        self._sync()
+        failpoint("node_synced")
+        self._note_generations(self._reach.last + 1 - self.home.first, records)
+        self._writer.publish(reach)
+        self._reach = reach
+
+    def settle(self) -> None:
+        """Make durable what the page says is durable."""
+        with self._changed:
+            if self._writer is not None:
+                self._sync()
+
+    def know(self, known: int) -> None:
+        """TakeKnown."""
+        with self._changed:
+            replica = core.take_known(self._replica, known=known)
+            if replica != self._replica:
+                self._replica = replica
+                self._changed.notify_all()
+
+    def fence(self) -> int | None:
+        """TakeFence."""
+        with self._changed:
+            self._must_be_good()
+            replica, length = core.take_fence(self._replica)
+            if replica != self._replica:
+                self._stop_writing()
+                self._put(replica)
+            failpoint("node_fenced")
+            return length
+
+    def end(self, end: int) -> int | None:
+        """TakeEnd."""
+        with self._changed:
+            self._must_be_good()
+            replica, told = core.take_end(self._replica, end=end)
+            if replica != self._replica:
+                self._stop_writing()
+                self._put(replica)
+            failpoint("node_ended")
+            return told
+
+    # --- reading ---
+
+    def look(self, *, beyond: int = -1, wait_s: float = 0.0) -> Look:
+        """What it is; waits for more to be visible than `beyond`, or for the end."""
+        with self._changed:
+            self._must_be_good()
+            self._changed.wait_for(
+                lambda: self._replica.visible > beyond or self._replica.state == "sealed", wait_s
+            )
+            replica = self._replica
+            return Look(replica.state, replica.length, replica.visible, self._generation_at(replica.visible))
+
+    def read(self, *, after: int, upto: int, withheld: bool = False) -> Iterator[bytes]:
+        """Frames with the entries in `(after, upto]`, as far as they may be read; the first may reach back.
+        `withheld`: all entries of a fenced copy, for another node."""
+        with self._changed:
+            self._must_be_good()
+            replica = self._replica
+            require(not withheld or replica.state in ("fenced", "sealed"), "a copy is made of what is fenced")
+            upto = min(upto, replica.length if withheld else replica.visible)
+            end = self._reach.end
+        if after >= upto:
+            return
+        first, last = self.home.first + after + 1, self.home.first + upto
+        try:
+            offset = offset_of(self.path, first, end=end)
+            for header, data in raw_frames(self.path, self.home.start, offset=offset, end=end):
+                if header.last >= first:
+                    yield data if header.last <= last else _cut(header, data, last)
+                if header.last >= last:
+                    return
+            raise Damaged(f"it ends before record {last}")
+        except FileNotFoundError:
+            damage = "its file is missing"
+        except Damaged as found:
+            damage = str(found)
+        with self._changed:
+            self._damaged(damage)
+        raise faults.replica_damaged(self.home.log, self.home.segment)
+
+    # --- within the lock ---
+
+    def _put(self, replica: core.Replica, damage: str | None = None) -> None:
+        """The state, durable before anybody hears of it."""
+        document = {
+            "format": FORMAT,
+            "log": self.home.log,
+            "log_id": self.home.log_id,
+            "segment": self.home.segment,
+            "first": self.home.first,
+            "token": self.home.token,
+            "state": replica.state,
+            "length": replica.length,
+            "generation": self._generation_at(replica.length),
+            "reach": [self._reach.last, self._reach.generation, self._reach.end, self._reach.crc],
+            "damage": damage,
+        }
+        document["crc"] = zlib.crc32(json.dumps(document, sort_keys=True).encode())
+        replace_file(self.path.with_suffix(".state"), json.dumps(document).encode())
+        with self._changed:
+            self._replica = replica
+            self._changed.notify_all()
+
+    def _damaged(self, what: str) -> None:
+        """It is not served any more, also after a restart, until it has been copied from another node."""
+        if self.damage is None:
+            self.damage = what
+            with suppress(OSError):  # a disk that is full, too: it will be found again
+                self._stop_writing()
+                self._put(self._replica, damage=what)
+
+    def _must_be_good(self) -> None:
+        if self.damage is not None:
+            raise faults.replica_damaged(self.home.log, self.home.segment)
+
+    def _stop_writing(self) -> None:
+        if self._writer is not None:
+            self._sync()
+            self._writer.close()
+            self._writer = None
+
+    def _sync(self) -> None:
+        """An error here is the end of the node: what is on the disk is known only when it is read anew."""
+        assert self._writer is not None
+        try:
+            self._writer.sync()
+        except OSError as error:
+            raise journal_faults.failed(self.path.parent, error.strerror or "unknown reason") from error
+
+    def _note_generations(self, index: int, records: Sequence[Record]) -> None:
+        for place, record in enumerate(records, start=index):
+            if not self._generations or self._generations[-1][1] != record.generation:
+                self._generations.append((place, record.generation))
+
+    def _generation_at(self, index: int) -> int:
+        found = bisect_right(self._generations, (index, 1 << 32))
+        return self._generations[found - 1][1] if found else 0
+
+
+class Copy:
+    """A copy of a segment in the making: beside the others, in place only when it is whole."""
+
+    def __init__(self, home: Home, folder: Path) -> None:
+        self._home = home
+        self._path = home.file_in(folder)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._aside = self._path.with_name(f"{self._path.stem}-copy.log")
+        self._made = StoredReplica(home, self._path)
+        self._writer = SegmentWriter(self._aside, home.start)
+
+    def take(self, data: memoryview) -> None:
+        """The next frame; Damaged when it is not what was sent, or not the next."""
+        header, records = decode(data)
+        if header.first != self._writer.reach.last + 1:
+            raise Damaged("order")
+        reach = self._writer.write(records)
+        self._made._note_generations(header.first - self._home.first, records)
+        self._writer.publish(reach)
+
+    def finish(self, replica: core.Replica) -> StoredReplica:
+        """Put it in its place; what is there and damaged is kept aside."""
+        if self._writer.reach.last - self._home.first != replica.length:
+            raise Damaged("length")
+        self._writer.sync()
+        self._writer.close()
+        if self._path.exists():
+            _keep_aside(self._path)
+        os.replace(self._aside, self._path)
+        os.replace(self._aside.with_suffix(".index"), self._path.with_suffix(".index"))
+        sync_folder(self._path.parent)
+        failpoint("node_copied")
+        self._made._reach = self._writer.reach
+        self._made._put(replica)
+        return self._made
+
+
+def remove(path: Path) -> None:
+    """A replica whose records are no longer needed. The state goes last: without it there is no replica."""
+    for suffix in (".index", ".log", ".state"):
+        path.with_suffix(suffix).unlink(missing_ok=True)
+
+
+def _cut(header: Header, data: bytes, last: int) -> bytes:
+    _, records = decode(memoryview(data))
+    return whole(records[: last - header.first + 1], first=header.first, epoch=header.epoch)
+
+
+def _keep_aside(path: Path) -> None:
+    quarantine = path.parent / "quarantine"
+    quarantine.mkdir(exist_ok=True)
+    aside = quarantine / path.name
+    if not aside.exists():
+        os.link(path, aside)
+    sync_folder(quarantine)
+
+
+def _read_state(path: Path) -> tuple[Home, core.Replica, Reach, int, str | None]:
+    document: dict[str, Any] = json.loads(path.read_bytes())
+    crc = document.pop("crc")
+    if document["format"] > FORMAT:
+        raise journal_faults.unknown_format(path, document["format"])
+    if zlib.crc32(json.dumps(document, sort_keys=True).encode()) != crc:
+        raise ValueError("checksum")
+    home = Home(*(document[key] for key in ("log", "log_id", "segment", "first", "token")))
+    length = document["length"]
+    seen = length if document["state"] == "sealed" else 0
+    replica = core.Replica(document["state"], length, seen)
+    return home, replica, Reach(*document["reach"]), document["generation"], document["damage"]
