@@ -74,6 +74,8 @@ class Coordinator:
                 known = self.nodes[node] = KnownNode(address)
             known.instance, known.heard_at, known.full = instance, self._clock(), bool(told["full"])
             known.damaged = frozenset((str(log), int(segment)) for log, segment in told["damaged"])
+            for log, segment in told["abandoned"]:
+                self._abandoned(str(log), int(segment))
             self.changed.notify_all()
             trimmed = {entry.name: entry.log.trimmed for entry in self.logs.values() if entry.log.trimmed}
         return {"cluster": self._registry.cluster, "trimmed": trimmed}
@@ -232,6 +234,14 @@ class Coordinator:
         if found is None:
             raise faults.no_such_log(name)
         return found
+
+    def _abandoned(self, name: str, number: int) -> None:
+        """Grant, to nobody: the open segment's producer is gone, and readers wait for its end."""
+        entry = self.logs.get(name)
+        if entry is None or number != entry.log.last or entry.log.undecided is None:
+            return
+        if entry.log.undecided.token == entry.log.token:
+            self._save(entry, replace(entry, log=core.grant(entry.log)))
 
     def _owned(self, asked: Message) -> LogEntry:
         entry = self._entry(str(asked["log"]))

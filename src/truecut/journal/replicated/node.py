@@ -28,6 +28,7 @@ from truecut.journal.replicated.wire import Peer, Security
 
 FORMAT = 1
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+ABANDONED_S = 5.0  # without its producer, until an open segment is reported
 _PROBE_BYTES = 1 << 20
 _COPY_TIMEOUT_S = 600.0
 
@@ -155,6 +156,11 @@ class Node:
         """Which of its replicas are."""
         with self._changing:
             return sorted(key for key, found in self._replicas.items() if found.damage is not None)
+
+    def abandoned(self) -> list[Key]:
+        """Which of its replicas wait for a producer that is gone."""
+        with self._changing:
+            return sorted(key for key, found in self._replicas.items() if found.abandoned_s() > ABANDONED_S)
 
     def full(self) -> bool:
         """Whether the disk is; found out by writing to it, once it has been."""

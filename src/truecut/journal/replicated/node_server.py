@@ -71,7 +71,11 @@ class NodeServer(Server):
         self.answer(lambda: self._take(json.loads(descriptor.command), reader, writer))
 
     def _take(self, command: Message, reader: Any, writer: Any) -> None:
-        committing = _Committing(self._node, self._node.replica_for(Home(**command["home"])), writer)
+        replica = self._node.replica_for(Home(**command["home"]))
+        with replica.written_to():
+            self._take_all(_Committing(self._node, replica, writer), reader)
+
+    def _take_all(self, committing: _Committing, reader: Any) -> None:
         committing.start()
         try:
             while True:
@@ -255,9 +259,8 @@ class Heartbeat(threading.Thread):
             "address": self._address,
             "instance": self._instance,
         }
-        answer = self._peer.ask(
-            "coordinator.heartbeat", {**told, "damaged": node.damaged(), "full": node.full()}
-        )
+        found = {"damaged": node.damaged(), "abandoned": node.abandoned(), "full": node.full()}
+        answer = self._peer.ask("coordinator.heartbeat", {**told, **found})
         node.join(answer["cluster"])
         node.drop(answer["trimmed"])
         self.heard.set()

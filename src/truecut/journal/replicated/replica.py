@@ -13,10 +13,11 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,8 @@ class StoredReplica:
         self._writer: SegmentWriter | None = None
         self._reach = Reach.of_none(home.start)
         self._generations: list[tuple[int, int]] = []  # from which entry on which generation
+        self._writers = 0  # connected now
+        self._left_at = time.monotonic()  # when the last of them went
         self._changed = threading.Condition()
 
     # --- how it comes to be ---
@@ -146,6 +149,26 @@ class StoredReplica:
         else:
             self._reach = scanned.reach
             self._replica = core.restarted(self._replica, length=scanned.reach.last - self.home.first)
+
+    # --- who writes to it ---
+
+    @contextmanager
+    def written_to(self) -> Iterator[None]:
+        """While a producer is connected."""
+        with self._changed:
+            self._writers += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._writers -= 1
+                self._left_at = time.monotonic()
+
+    def abandoned_s(self) -> float:
+        """For how long it has been open, and nobody was there to write to it."""
+        with self._changed:
+            left = self._replica.state == "open" and not self._writers and self.damage is None
+            return time.monotonic() - self._left_at if left else 0.0
 
     # --- steps of the machine ---
 

@@ -1,0 +1,108 @@
+"""Writers and readers as the processes that a user starts, and what is asked of what they leave."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+from tests.journal.world import content, texts
+from truecut.journal.contract import JournalReader
+
+
+class Writer:
+    """`truecut journal append` as a process that is fed line after line, and what it has answered."""
+
+    def __init__(self, place: Sequence[str], prefix: str, environment: dict[str, str] | None = None) -> None:
+        command = [sys.executable, "-m", "truecut", "journal", "append", *place, "--log", "log"]
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **(environment or {})},
+            text=True,
+        )
+        self.acknowledged: list[int] = []  # the places, in the order of the lines
+        self.prefix = prefix
+        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._feed, self._listen)]
+        for thread in self._threads:
+            thread.start()
+
+    def _feed(self) -> None:
+        assert self.process.stdin is not None
+        try:
+            for n in range(1_000_000):
+                self.process.stdin.write(f"{self.prefix}-{n}\n")
+                self.process.stdin.flush()
+        except BrokenPipeError:
+            pass
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.acknowledged.append(int(line.split("-")[1], 16))
+
+    def wait_for(self, lines: int) -> None:
+        """Until so many lines are acknowledged."""
+        while len(self.acknowledged) < lines:
+            assert self.process.poll() is None
+            time.sleep(0.001)
+
+    def end(self) -> int:
+        """The exit code, once everything that it said has been heard."""
+        code = self.process.wait()
+        for thread in self._threads:
+            thread.join()
+        return code
+
+
+def check(reader: JournalReader, writers: Sequence[Writer]) -> list[str]:
+    """Each writer's lines are a prefix of what it was fed, one writer's behind the other's; what it
+    acknowledged is at the place it said. Returns what is there."""
+    found = texts(content(reader))
+    expected = []
+    for writer in writers:
+        prefix = writer.prefix
+        count = sum(text.startswith(f"{prefix}-") for text in found)
+        expected += [f"{prefix}-{n}" for n in range(count)]
+        assert [found[place - 1] for place in writer.acknowledged] == [
+            f"{prefix}-{n}" for n in range(len(writer.acknowledged))
+        ]
+    assert found == expected
+    return found
+
+
+class Follower:
+    """`truecut journal read --follow` as a process, and what it has printed."""
+
+    def __init__(self, place: Sequence[str]) -> None:
+        command = [sys.executable, "-m", "truecut", "journal", "read", *place, "--log", "log"]
+        self.process = subprocess.Popen(
+            [*command, "--follow", "--positions"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.read: list[tuple[int, str]] = []
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            position, text = line.rstrip("\n").split("\t")
+            self.read.append((int(position.split("-")[1], 16), text))
+
+    def wait_for(self, count: int, *, timeout_s: float = 60.0) -> None:
+        """Until it has read so many."""
+        deadline = time.monotonic() + timeout_s
+        while len(self.read) < count:
+            assert self.process.poll() is None, self.process.communicate()[1]
+            assert time.monotonic() < deadline, f"read {len(self.read)} of {count}"
+            time.sleep(0.01)
+
+    def end(self) -> None:
+        self.process.terminate()
+        assert self.process.wait(30) == 0
+        self._thread.join()
