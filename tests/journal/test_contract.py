@@ -136,3 +136,21 @@ def test_a_generation_never_falls(open_journal: Open) -> None:
     assert content(journal, after=at(1, generation=2), upto=at(2, generation=3)) == [
         Record(b"newer", generation=3)
     ]
+
+
+def test_what_is_kept_can_be_measured(open_journal: Open) -> None:
+    """Bytes behind a position: never less than the payloads, less the later it is, and less after a trim."""
+    journal = open_journal()
+    records = numbered(1, 60)
+    assert journal.size() == 0
+    for record in records:
+        journal.append([record])
+    sizes = [journal.size(after=at(place)) for place in range(1, 60)]
+    payloads = [sum(len(record.payload) for record in records[place:]) for place in range(1, 60)]
+    assert all(size >= payload for size, payload in zip(sizes, payloads, strict=True))
+    assert sizes == sorted(sizes, reverse=True)
+    assert journal.size() == sizes[0] > 2 * sizes[-1] > 0
+    assert journal.size(after=at(60)) == 0
+    journal.trim(before=at(40))
+    assert journal.size() < sizes[0]
+    assert journal.size(after=at(50)) == sizes[49]

@@ -35,6 +35,9 @@ class JournalReader(Protocol):
         """The committed records in `(after, upto]`, up to the head of now by default. A place that has been
         trimmed is an error, not a gap."""
 
+    def size(self, *, after: Position | None = None) -> int:
+        """How many bytes are kept of the records behind a position, in whole segments; of each copy."""
+
     def wait(self, *, after: Position | None, timeout_s: float) -> Position | None:
         """The head, as soon as it is behind `after`; what it is when the time is over."""
 

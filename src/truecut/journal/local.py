@@ -103,6 +103,10 @@ class LocalJournal:
         """The committed records in `(after, upto]`."""
         return self._reader.read(after=after, upto=upto)
 
+    def size(self, *, after: Position | None = None) -> int:
+        """How many bytes are kept of the records behind a position, in whole segments."""
+        return self._reader.size(after=after)
+
     def wait(self, *, after: Position | None, timeout_s: float) -> Position | None:
         """The head, as soon as it is behind `after`."""
         return self._reader.wait(after=after, timeout_s=timeout_s)

@@ -58,6 +58,16 @@ class LocalReader:
                     yield entry
                 number = entry.position.place + 1
 
+    def size(self, *, after: Position | None = None) -> int:
+        """How many bytes are kept of the records behind a position, in whole segments."""
+        number = after.place if after else 0
+        kept = 0
+        for segment in self._manifest().segments:
+            last, end = self._end_of(segment)
+            if last is not None and last.place > number and last.place >= segment.start.first:
+                kept += end
+        return kept
+
     def wait(self, *, after: Position | None, timeout_s: float) -> Position | None:
         """The head, as soon as it is behind `after`; what it is when the time is over."""
         deadline = time.monotonic() + timeout_s

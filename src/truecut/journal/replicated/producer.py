@@ -30,6 +30,8 @@ from truecut.model.position import Position
 REPLICAS = 2
 SEGMENT_BYTES_MAX = 64 << 20
 CHUNK_BYTES_MAX = 1 << 20  # of small submissions sent together
+CHUNK_BYTES_ENOUGH = 128 << 10  # to be sent whatever is on its way
+CHUNKS_ON_THE_WAY = 4  # small ones; then what is submitted waits and is sent together
 SUBMITTED_BYTES_MAX = 64 << 20
 ANSWER_TIMEOUT_S = 2.0  # of a replica that has something to write
 PUBLISH_S = 0.005  # until the committed position of a log that has gone quiet is told to the nodes
@@ -83,7 +85,8 @@ class ReplicatedJournal:
         self._sent_bytes = 0  # to the segment
         self._sent: deque[tuple[int, _Chunk]] = deque()  # with the index of its last entry
         self._submitted: deque[_Submission] = deque()
-        self._submitted_bytes = 0
+        self._queued_bytes = 0  # submitted and not yet sent
+        self._submitted_bytes = 0  # and not yet committed
         self._last: Position | None = None  # of what was submitted
         self._committed: Position | None = None
         self._changed = threading.Condition()
@@ -114,6 +117,10 @@ class ReplicatedJournal:
         if head is not None:
             yield from self._reader.read_committed(after=after, upto=min(upto or head, head))
 
+    def size(self, *, after: Position | None = None) -> int:
+        """How many bytes each replica keeps of the records behind a position, in whole segments."""
+        return self._reader.size(after=after)
+
     def wait(self, *, after: Position | None, timeout_s: float) -> Position | None:
         """The head, as soon as it is behind `after`."""
         return self._reader.wait(after=after, timeout_s=timeout_s)
@@ -140,8 +147,12 @@ class ReplicatedJournal:
                 raise journal_faults.moved_on(expected=expected_last, last=self._last)
             self._last = _after(self._last, records)
             self._submitted.append(submission)
+            self._queued_bytes += size
             self._submitted_bytes += size
-            self._changed.notify_all()
+            if self._at_ease():
+                self._send(self._next_chunk())  # at once, without waking anybody
+            else:
+                self._changed.notify_all()
         return submission.answer
 
     def trim(self, *, before: Position) -> None:
@@ -209,12 +220,22 @@ class ReplicatedJournal:
                         return True
                     self._changed.wait()
                     continue
-                if self._submitted or self._failed_nodes or self._late():
+                if self._failed_nodes or self._late() or self._sendable():
                     return True
                 if self._published < self._state.done and not self._changed.wait(PUBLISH_S):
                     return True
                 if self._published >= self._state.done:
-                    self._changed.wait(self._answer_timeout_s / 4 if self._sent else None)
+                    self._changed.wait(self._answer_timeout_s / 4)
+
+    def _at_ease(self) -> bool:
+        """Nothing is in the way, and nothing on its way."""
+        writing = self._state.phase == "writing" and not self._failed_nodes and not self._sent
+        return writing and len(self._submitted) == 1 and self._sent_bytes < self._segment_bytes_max
+
+    def _sendable(self) -> bool:
+        return bool(self._submitted) and (
+            len(self._sent) < CHUNKS_ON_THE_WAY or self._queued_bytes >= CHUNK_BYTES_ENOUGH
+        )
 
     def _late(self) -> bool:
         return bool(self._sent) and time.monotonic() - self._progress_at > self._answer_timeout_s
@@ -262,7 +283,7 @@ class ReplicatedJournal:
                     return False  # full: the log goes on in the next one
                 self._changed.wait(self._answer_timeout_s / 4)
                 return True
-            if self._submitted:
+            if self._sendable():
                 self._send(self._next_chunk())
             elif self._published < self._state.done:
                 self._publish()
@@ -274,6 +295,7 @@ class ReplicatedJournal:
         while self._submitted and size + self._submitted[0].size <= CHUNK_BYTES_MAX:
             taken.append(self._submitted.popleft())
             size += taken[-1].size
+        self._queued_bytes -= size
         return _Chunk(taken, sum(len(one.records) for one in taken), size)
 
     def _send(self, chunk: _Chunk) -> None:

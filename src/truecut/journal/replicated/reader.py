@@ -58,6 +58,7 @@ class ReplicatedReader:
         self._trimmed = 0  # how many entries the log has lost at its beginning
         self._peers: dict[str, Peer] = {}
         self._failed_at: dict[str, float] = {}
+        self._sizes: dict[int, int] = {}  # of sealed segments, which do not change
 
     def head(self, *, entries: int = 0) -> Position | None:
         """The last committed position; `entries`: as many are known to be committed, so it is not before."""
@@ -81,6 +82,22 @@ class ReplicatedReader:
                 return head
             if head is None:
                 time.sleep(min(AGAIN_S, left))
+
+    def size(self, *, after: Position | None = None) -> int:
+        """How many bytes each replica keeps of the records behind a position, in whole segments."""
+        number = after.place if after else 0
+        self._ask_for_segments(number + 1)
+        kept = 0
+        for segment in self._segments:
+            if segment.end == 0:
+                continue
+            if (size := self._sizes.get(segment.number)) is None:
+                look = self._look(segment, beyond=-1, wait_s=0.0)
+                size = look["bytes"] if look is not None and segment.first + look["length"] > number else 0
+                if look is not None and look["state"] == "sealed":
+                    self._sizes[segment.number] = size
+            kept += size
+        return kept
 
     def oldest(self) -> Position | None:
         """The first position that is still there."""

@@ -73,6 +73,7 @@ class Look:
     length: int
     visible: int
     generation: int  # of the last visible record
+    bytes: int
 
 
 class StoredReplica:
@@ -257,7 +258,8 @@ class StoredReplica:
                 lambda: self._replica.visible > beyond or self._replica.state == "sealed", wait_s
             )
             replica = self._replica
-            return Look(replica.state, replica.length, replica.visible, self._generation_at(replica.visible))
+            generation = self._generation_at(replica.visible)
+            return Look(replica.state, replica.length, replica.visible, generation, self._reach.end)
 
     def read(self, *, after: int, upto: int, withheld: bool = False) -> Iterator[bytes]:
         """Frames with the entries in `(after, upto]`, as far as they may be read; the first may reach back.

@@ -1,0 +1,28 @@
+"""Carries out what `core/retention.py` decides: measures what each sink holds back, and trims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from truecut.core.retention import Held, Retention, decide
+from truecut.journal.contract import Journal
+from truecut.model.position import Position
+
+
+def retain(
+    journal: Journal,
+    acknowledged: Mapping[str, Position | None],
+    *,
+    bytes_max: Mapping[str, int],
+    certified: Position | None,
+) -> Retention:
+    """Trim what nobody needs; the answer says which sinks are no longer waited for."""
+    held = {
+        sink: Held(position, journal.size(after=position), bytes_max[sink])
+        for sink, position in acknowledged.items()
+    }
+    decision = decide(held, certified=certified, head=journal.head())
+    if decision.released is not None:
+        released = decision.released
+        journal.trim(before=Position(released.generation, released.place + 1))
+    return decision
