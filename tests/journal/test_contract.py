@@ -8,7 +8,7 @@ import pytest
 
 from tests.journal.conftest import Open
 from tests.journal.world import at, content, lines, numbered, texts
-from truecut.errors import TruecutError
+from truecut.errors import Retry, TruecutError
 from truecut.journal.record import Kind, Record
 
 
@@ -154,3 +154,22 @@ def test_what_is_kept_can_be_measured(open_journal: Open) -> None:
     journal.trim(before=at(40))
     assert journal.size() < sizes[0]
     assert journal.size(after=at(50)) == sizes[49]
+
+
+def test_at_its_budget_nothing_is_taken_and_nothing_dropped(open_journal: Open) -> None:
+    """Until it is trimmed."""
+    journal = open_journal(bytes_max=40_000)
+    records = numbered(1, 500)
+
+    def append_all() -> None:
+        for record in records:
+            journal.append([record])
+
+    with pytest.raises(TruecutError, match="TC6005") as raised:
+        append_all()
+    assert raised.value.fault.retry is Retry.RETRYABLE
+    head = journal.head()
+    assert head is not None
+    assert content(journal) == records[: head.place]
+    journal.trim(before=at(head.place // 2))
+    assert journal.append([records[head.place]]) == at(head.place + 1)

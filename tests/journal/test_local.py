@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.journal.world import at, content, lines, numbered, texts
+from tests.journal.world import at, content, lines, texts
 from truecut.errors import Retry, TruecutError
 from truecut.journal import local
 from truecut.journal.local import LocalJournal
@@ -143,26 +143,6 @@ def test_a_full_disk_does_not_keep_a_writer_from_closing(
         journal.close()
     with pytest.raises(TruecutError, match="TC6010"):
         answer.result()
-
-
-def test_at_its_budget_nothing_is_taken_and_nothing_dropped(tmp_path: Path) -> None:
-    """Until it is trimmed."""
-    journal = LocalJournal(tmp_path, bytes_max=40_000, segment_bytes_max=5_000)
-    records = numbered(1, 500)
-
-    def append_all() -> None:
-        for record in records:
-            journal.append([record])
-
-    with pytest.raises(TruecutError, match="TC6005") as raised:
-        append_all()
-    assert raised.value.fault.retry is Retry.RETRYABLE
-    head = journal.head()
-    assert head is not None
-    assert content(journal) == records[: head.place]
-    journal.trim(before=at(head.place // 2))
-    assert journal.append([records[head.place]]) == at(head.place + 1)
-    journal.close()
 
 
 def test_a_version_from_the_future_is_refused(tmp_path: Path) -> None:

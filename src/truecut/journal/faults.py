@@ -59,7 +59,7 @@ def disk_full(folder: Path) -> TruecutError:
     )
 
 
-def full(folder: Path, *, bytes_max: int) -> TruecutError:
+def full(folder: Path | str, *, bytes_max: int) -> TruecutError:
     """Its budget is used up: nothing is dropped, so nothing is taken."""
     return TruecutError(
         "TC6005",

@@ -65,12 +65,15 @@ class ReplicatedJournal:
         *,
         security: Security | None = None,
         replicas: int = REPLICAS,
+        bytes_max: int | None = None,
         segment_bytes_max: int = SEGMENT_BYTES_MAX,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> None:
         self._security = security or Security()
         self._coordinator = Peer(coordinator, self._security)
         self._log = log
+        self._bytes_max = bytes_max
+        self._kept_bytes = 0  # on each replica, without the open segment
         self._segment_bytes_max = segment_bytes_max
         self._answer_timeout_s = answer_timeout_s
         self._reader = ReplicatedReader(coordinator, log, security=self._security)
@@ -145,6 +148,8 @@ class ReplicatedJournal:
                 raise self._broken or faults.taken_over(self._log)
             if expected_last is not None and expected_last != self._last:
                 raise journal_faults.moved_on(expected=expected_last, last=self._last)
+            if self._bytes_max is not None and self._bytes() + size > self._bytes_max:
+                raise journal_faults.full(self._log, bytes_max=self._bytes_max)
             self._last = _after(self._last, records)
             self._submitted.append(submission)
             self._queued_bytes += size
@@ -159,6 +164,7 @@ class ReplicatedJournal:
         """Records before this one are no longer needed."""
         request = {"log": self._log, "token": self._state.token, "before": before.place}
         self._coordinator.ask("coordinator.trim", request)
+        self._measure()
 
     def close(self) -> None:
         """Write what was submitted, say where the segment ends, let go; once is enough."""
@@ -182,6 +188,16 @@ class ReplicatedJournal:
     def _stopped(self) -> bool:
         return self._closing or self._broken is not None
 
+    def _bytes(self) -> int:
+        return self._kept_bytes + self._sent_bytes + self._queued_bytes
+
+    def _measure(self) -> None:
+        """What the log keeps, where that is bounded."""
+        if self._bytes_max is not None:
+            kept = self._reader.size()
+            with self._changed:
+                self._kept_bytes = max(0, kept - self._sent_bytes)
+
     # --- the deciding thread ---
 
     def _run(self) -> None:
@@ -204,6 +220,7 @@ class ReplicatedJournal:
         if answer is None:
             return
         head = self._reader.head(entries=answer["entries"]) if answer["entries"] else None
+        self._measure()
         with self._changed:
             self._last = self._committed = head
             self._ready = True
@@ -247,10 +264,12 @@ class ReplicatedJournal:
         assert answer is not None
         self._suspects = set()
         self._closing_end = None
+        self._sent_bytes = 0
+        self._measure()
         with self._changed:
             number, self._first = answer["segment"], answer["first"]
             self._state = core.told_segment(self._state, segment=number, nodes=answer["nodes"])
-            self._failed_nodes, self._sent_bytes, self._published = {}, 0, 0
+            self._failed_nodes, self._published = {}, 0
             home = Home(self._log, self._log_id, number, self._first, answer["token"])
             self._streams = {
                 node: self._stream(node, address, number, {"home": asdict(home)})

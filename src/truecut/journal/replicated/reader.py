@@ -94,7 +94,7 @@ class ReplicatedReader:
             if (size := self._sizes.get(segment.number)) is None:
                 look = self._look(segment, beyond=-1, wait_s=0.0)
                 size = look["bytes"] if look is not None and segment.first + look["length"] > number else 0
-                if look is not None and look["state"] == "sealed":
+                if look is not None and look["state"] == "sealed" and size:
                     self._sizes[segment.number] = size
             kept += size
         return kept
