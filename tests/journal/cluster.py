@@ -29,8 +29,10 @@ class Process:
         self._log = log
         self._environment = environment
         self.running: subprocess.Popen[bytes] | None = None
+        self.started = 0
 
     def start(self, **environment: str) -> None:
+        self.started += 1
         with self._log.open("ab") as log:
             self.running = subprocess.Popen(
                 self._arguments,
@@ -58,6 +60,10 @@ class Process:
 
     def said(self) -> str:
         return self._log.read_text()
+
+    def listens(self) -> bool:
+        """Whether the process that was started last does."""
+        return self.said().count("listens on") == self.started
 
 
 class Proxy:

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from truecut.core import segment_log as core
 from truecut.core.segment_log import Log, NodeId, Segment
@@ -36,6 +37,7 @@ class KnownNode:
     suspected_at: float = -2e9  # by a producer that could not write to it
     full: bool = False
     damaged: frozenset[tuple[str, int]] = frozenset()
+    missing: frozenset[tuple[str, int]] = frozenset()  # of those: it should have them, and has nothing
 
 
 class Coordinator:
@@ -72,11 +74,15 @@ class Coordinator:
             if known is None or known.address != address:
                 self._registry.save_node(node, address)
                 known = self.nodes[node] = KnownNode(address)
+            before = known.full, known.damaged, self._is_alive(known)
+            if "has" in told:
+                known.missing = self._missing(node, _keys(told["has"]))
             known.instance, known.heard_at, known.full = instance, self._clock(), bool(told["full"])
-            known.damaged = frozenset((str(log), int(segment)) for log, segment in told["damaged"])
+            known.damaged = _keys(told["damaged"]) | known.missing
             for log, segment in told["abandoned"]:
                 self._abandoned(str(log), int(segment))
-            self.changed.notify_all()
+            if before != (known.full, known.damaged, True) or known.suspected_at > -1e9:
+                self.changed.notify_all()
             trimmed = {entry.name: entry.log.trimmed for entry in self.logs.values() if entry.log.trimmed}
         return {"cluster": self._registry.cluster, "trimmed": trimmed}
 
@@ -135,16 +141,22 @@ class Coordinator:
     # --- what readers ask ---
 
     def segments(self, asked: Message) -> Message:
-        """From the one that holds an entry on; from the first that is left if that is later."""
-        number = int(asked["entry"])
+        """Those that hold something, from the one with an entry on; without an entry the last two. Waits for
+        one that is newer than the caller knows."""
+        name, number, newer_than = str(asked["log"]), asked.get("entry"), int(asked.get("newer_than", -1))
         with self.changed:
-            entry = self._entry(str(asked["log"]))
-            found = [
-                (which, segment)
-                for which, segment in entry.log.numbered()
-                if segment.end is None or segment.first + segment.end >= number
-            ]
-            described = [self._described(entry, *one) for one in found[:SEGMENTS_MAX]]
+            self.changed.wait_for(
+                lambda: max(_holding(self._entry(name).log), default=0) > newer_than,
+                min(float(asked.get("wait_s", 0)), 30.0),
+            )
+            entry = self._entry(name)
+            holding = _holding(entry.log)
+            if number is None:
+                found = sorted(holding)[-2:]
+            else:
+                behind = (which for which, last in holding.items() if last >= int(number))
+                found = sorted(behind)[:SEGMENTS_MAX]
+            described = [self._described(entry, which, entry.log[which]) for which in found]
             first = entry.log.segments[0].first if entry.log.segments else 0
             return {"log_id": entry.id, "first": first, "segments": described}
 
@@ -207,6 +219,11 @@ class Coordinator:
             if number > entry.log.trimmed:
                 self._step(entry, change(entry.log))
 
+    def repaired(self, node: NodeId, key: tuple[str, int]) -> None:
+        """The node has a segment again that it had lost."""
+        with self.changed:
+            self.nodes[node].missing -= {key}
+
     def home(self, entry: LogEntry, number: int) -> Home:
         """How nodes call a segment."""
         segment = entry.log[number]
@@ -242,6 +259,15 @@ class Coordinator:
             return
         if entry.log.undecided.token == entry.log.token:
             self._save(entry, replace(entry, log=core.grant(entry.log)))
+
+    def _missing(self, node: NodeId, has: frozenset[tuple[str, int]]) -> frozenset[tuple[str, int]]:
+        """Finished segments that the node has answered for once, and does not have when it starts."""
+        return frozenset(
+            (entry.name, number)
+            for entry in self.logs.values()
+            for number, segment in entry.log.numbered()
+            if node in segment.ended and (entry.name, number) not in has
+        )
 
     def _owned(self, asked: Message) -> LogEntry:
         entry = self._entry(str(asked["log"]))
@@ -305,6 +331,19 @@ class Coordinator:
             "end": segment.end,
             "nodes": {node: self.nodes[node].address for node in sorted(segment.nodes) if node in self.nodes},
         }
+
+
+def _holding(log: Log) -> dict[int, float]:
+    """The segments that hold something, or may, each with the last entry that it may hold."""
+    return {
+        number: float("inf") if segment.end is None else segment.first + segment.end
+        for number, segment in log.numbered()
+        if segment.end != 0
+    }
+
+
+def _keys(told: Iterable[Iterable[Any]]) -> frozenset[tuple[str, int]]:
+    return frozenset((str(log), int(segment)) for log, segment in told)
 
 
 def _fault(error: TruecutError) -> Fault:

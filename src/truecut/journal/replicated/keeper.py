@@ -164,6 +164,7 @@ class Keeper(threading.Thread):
             if made != copying.length:
                 return
             if sealed:
+                self._coordinator.repaired(target, (entry.name, number))
                 self._coordinator.step(entry.name, number, partial(self._replaced, number, target))
             else:
                 told = partial(core.take_fenced, segment=number, node=target, length=made)

@@ -157,6 +157,11 @@ class Node:
         with self._changing:
             return sorted(key for key, found in self._replicas.items() if found.damage is not None)
 
+    def has(self) -> list[Key]:
+        """All its replicas."""
+        with self._changing:
+            return sorted(self._replicas)
+
     def abandoned(self) -> list[Key]:
         """Which of its replicas wait for a producer that is gone."""
         with self._changing:

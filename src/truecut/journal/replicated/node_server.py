@@ -259,7 +259,9 @@ class Heartbeat(threading.Thread):
             "address": self._address,
             "instance": self._instance,
         }
-        found = {"damaged": node.damaged(), "abandoned": node.abandoned(), "full": node.full()}
+        found: Message = {"damaged": node.damaged(), "abandoned": node.abandoned(), "full": node.full()}
+        if not self.heard.is_set():  # from here on both know
+            found["has"] = node.has()
         answer = self._peer.ask("coordinator.heartbeat", {**told, **found})
         node.join(answer["cluster"])
         node.drop(answer["trimmed"])

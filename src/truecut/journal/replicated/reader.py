@@ -55,6 +55,8 @@ class ReplicatedReader:
         self._log = log
         self._patience_s = patience_s
         self._segments: list[_Segment] = []  # from some entry on, without a gap
+        self._tail: list[_Segment] = []  # the last two
+        self._head: Position | None = None  # the furthest that was seen
         self._trimmed = 0  # how many entries the log has lost at its beginning
         self._peers: dict[str, Peer] = {}
         self._failed_at: dict[str, float] = {}
@@ -64,11 +66,11 @@ class ReplicatedReader:
         """The last committed position; `entries`: as many are known to be committed, so it is not before."""
         deadline = time.monotonic() + self._patience_s
         while True:
-            head = self._look_for_head(beyond=None, wait_s=0.0)
+            head = self._furthest(self._look_for_head(beyond=None, wait_s=0.0))
             if (head.place if head else 0) >= entries:
                 return head
             if time.monotonic() > deadline:
-                raise faults.no_replica(self._log, self._segments[-1].number if self._segments else 0)
+                raise faults.no_replica(self._log, self._tail[-1].number if self._tail else 0)
             time.sleep(AGAIN_S)
 
     def wait(self, *, after: Position | None, timeout_s: float) -> Position | None:
@@ -77,7 +79,7 @@ class ReplicatedReader:
         beyond = after.place if after else 0
         while True:
             left = max(0.0, deadline - time.monotonic())
-            head = self._look_for_head(beyond=beyond, wait_s=min(left, LOOK_S))
+            head = self._furthest(self._look_for_head(beyond=beyond, wait_s=min(left, LOOK_S)))
             if left == 0.0 or (head is not None and head.place > beyond):
                 return head
             if head is None:
@@ -86,11 +88,8 @@ class ReplicatedReader:
     def size(self, *, after: Position | None = None) -> int:
         """How many bytes each replica keeps of the records behind a position, in whole segments."""
         number = after.place if after else 0
-        self._ask_for_segments(number + 1)
         kept = 0
-        for segment in self._segments:
-            if segment.end == 0:
-                continue
+        for segment in self._ask(entry=number + 1) or ():
             if (size := self._sizes.get(segment.number)) is None:
                 look = self._look(segment, beyond=-1, wait_s=0.0)
                 size = look["bytes"] if look is not None and segment.first + look["length"] > number else 0
@@ -102,7 +101,7 @@ class ReplicatedReader:
     def oldest(self) -> Position | None:
         """The first position that is still there."""
         head = self.head()
-        self._ask_for_segments(0)
+        self._ask(entry=0)
         if head is None or head.place <= self._trimmed:
             return None
         first = next(self.read_committed(after=Position(0, self._trimmed), upto=head), None)
@@ -131,7 +130,7 @@ class ReplicatedReader:
                 raise faults.no_replica(self._log, segment.number if segment else 0)
             else:
                 time.sleep(AGAIN_S)
-                self._ask_for_segments(number, quietly=True)
+                self._ask_for_segments(number)
 
     def close(self) -> None:
         """Let connections go."""
@@ -143,7 +142,7 @@ class ReplicatedReader:
     def _segment_with(self, number: int, after: Position | None) -> _Segment | None:
         found = self._known(number)
         if found is None or number <= self._trimmed:
-            self._ask_for_segments(number, quietly=True)
+            self._ask_for_segments(number)
             found = self._known(number)
         if number <= self._trimmed:
             raise journal_faults.trimmed(self._log, after=after, oldest=self.oldest())
@@ -152,29 +151,51 @@ class ReplicatedReader:
     def _known(self, number: int) -> _Segment | None:
         return next((one for one in self._segments if one.first < number <= one.last), None)
 
-    def _ask_for_segments(self, number: int, *, quietly: bool = False) -> None:
-        """From the one with this entry on. `quietly`: while nobody answers, what is known has to do."""
+    def _ask_for_segments(self, number: int) -> None:
+        """From the one with this entry on. While nobody answers, what is known has to do."""
+        self._segments = self._ask(entry=number) or self._segments
+
+    def _ask(self, *, entry: int | None, newer_than: int = -1, wait_s: float = 0.0) -> list[_Segment] | None:
+        """None while the coordinator does not answer; an error at the very first question."""
+        request: Message = {"log": self._log, "entry": entry, "newer_than": newer_than, "wait_s": wait_s}
         try:
-            answer = self._coordinator.ask("coordinator.segments", {"log": self._log, "entry": number})
+            answer = self._coordinator.ask("coordinator.segments", request, timeout_s=wait_s + 2.0)
         except TruecutError as error:
-            if quietly and self._segments and error.fault.retry is Retry.RETRYABLE:
-                return
+            if self._tail and error.fault.retry is Retry.RETRYABLE:
+                return None
             raise
         self._trimmed = answer["first"]
-        self._segments = [_segment(found) for found in answer["segments"]]
+        return [_segment(found) for found in answer["segments"]]
 
     # --- how far it goes ---
 
     def _look_for_head(self, *, beyond: int | None, wait_s: float) -> Position | None:
-        """From the last segment back to the first one that can be read. Waits at the last one only."""
-        self._ask_for_segments(self._segments[-1].first if self._segments else 0, quietly=True)
-        for segment in reversed(self._segments):
+        """From the last segment back to the first one that can be read. Waits at the last one only: for more
+        entries while it is open, for another segment behind it when it is finished."""
+        if not self._tail:
+            self._tail = self._ask(entry=None, newer_than=0, wait_s=wait_s) or []
+        for segment in reversed(self._tail):
+            last = segment is self._tail[-1]
             asked = -1 if beyond is None else max(-1, beyond - segment.first)
-            waits = segment is self._segments[-1] and segment.end is None and wait_s > 0
-            look = self._look(segment, beyond=asked, wait_s=wait_s if waits else 0.0)
+            look = self._look(segment, beyond=asked, wait_s=wait_s if last and segment.end is None else 0.0)
+            if last and (look is None or look["state"] == "sealed"):
+                done = look is not None and beyond is not None and segment.first + look["visible"] <= beyond
+                if self._newer(segment, wait_s=wait_s if done else 0.0):
+                    return self._look_for_head(beyond=beyond, wait_s=0.0)
             if look is not None and look["visible"]:
                 return Position(look["generation"], segment.first + look["visible"])
         return None
+
+    def _furthest(self, head: Position | None) -> Position | None:
+        """What was committed once is, whatever can be reached now."""
+        if head is not None and (self._head is None or head > self._head):
+            self._head = head
+        return self._head
+
+    def _newer(self, segment: _Segment, *, wait_s: float) -> bool:
+        """Whether the log goes on behind its last known segment."""
+        self._tail = self._ask(entry=None, newer_than=segment.number, wait_s=wait_s) or self._tail
+        return self._tail[-1].number > segment.number
 
     def _look(self, segment: _Segment, *, beyond: int, wait_s: float) -> dict[str, Any] | None:
         """Of the replica that shows most, or of one that waits until it shows more."""
