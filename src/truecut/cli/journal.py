@@ -19,6 +19,7 @@ import click
 from truecut.cli.journal_options import Place, place_options
 from truecut.cli.journal_processes import coordinate, serve, status
 from truecut.cli.parameters import POSITION
+from truecut.cli.signals import stopped_by_signals
 from truecut.errors import ExitCode, TruecutError
 from truecut.model.position import Position
 
@@ -70,12 +71,19 @@ def append(place: Place, replicas: int) -> None:
     with closing(place.writer(replicas=replicas)) as journal, _saying_why_it_waits(journal):
         printer = _Printer(answers)
         printer.start()
-        try:
-            for line in sys.stdin.buffer:
-                answers.put(journal.submit([Record(line.removesuffix(b"\n"))]))
-        finally:
-            answers.put(None)
-            printer.join()
+        with stopped_by_signals(_stop) as received:
+            try:
+                for line in sys.stdin.buffer:
+                    answers.put(journal.submit([Record(line.removesuffix(b"\n"))]))
+            except _Stopped:
+                pass
+            finally:
+                answers.put(None)
+                if received:
+                    journal.close()  # what waits for nodes that do not come is not waited for
+                printer.join()
+    if received:
+        sys.exit(128 + received[0])
     if printer.failed is not None:
         raise printer.failed
 
@@ -88,8 +96,6 @@ def append(place: Place, replicas: int) -> None:
 @click.option("--positions", is_flag=True, help="Print position, a tab, and the line.")
 def read(place: Place, after: Position | None, upto: Position | None, follow: bool, positions: bool) -> None:
     """Print the committed records in order, a line each."""
-    from truecut.cli.signals import stopped_by_signals
-
     stopped = threading.Event()
     reader = place.reader()
     out = sys.stdout.buffer
@@ -131,6 +137,14 @@ def inspect(folder: Path, as_json: bool, repair: bool) -> int:
             _show(log, segments)
     damaged = any(one.damage for segments in found.values() for one in segments)
     return ExitCode.VERIFICATION_FAILED if damaged else ExitCode.OK
+
+
+class _Stopped(Exception):
+    """A signal, wherever the command is."""
+
+
+def _stop() -> None:
+    raise _Stopped
 
 
 class _Printer(threading.Thread):

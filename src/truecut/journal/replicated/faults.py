@@ -195,3 +195,13 @@ def registry_damaged(path: Path, what: str) -> TruecutError:
         fix="Put a copy of the file back. The nodes' data is not touched; without a copy, ask for help.",
         exit_code=ExitCode.VERIFICATION_FAILED,
     )
+
+
+def unfinished(log: str) -> TruecutError:
+    """It was closed while appends waited."""
+    return TruecutError(
+        "TC6059",
+        f"the log {log} was closed before everything was committed",
+        fix="What has no position may or may not be in the log; append it again once the log has its nodes.",
+        retry=Retry.FATAL,
+    )

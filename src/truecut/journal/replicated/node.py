@@ -99,12 +99,12 @@ class Node:
             good = found is not None and found.damage is None
             if key in self._copying:
                 return None
-            if good:
-                assert found is not None
+            if found is not None and good:
                 look = found.look()
-                same = look.length == length and look.state == ("sealed" if sealed else "fenced")
-                return length if same else None
-            if found is not None and not sealed:
+                if look.length == length and look.state == ("sealed" if sealed else "fenced"):
+                    return length
+                good = look.state == "sealed"
+            if found is not None and (good or not sealed):
                 return None  # damaged and undecided: its word does not count until an end is decided
             self._copying.add(key)
         try:

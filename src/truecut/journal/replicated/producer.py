@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
+from typing import TypeVar
 
 from truecut.core import segment_log as core
 from truecut.errors import Fault, Retry, TruecutError, require
@@ -36,7 +37,9 @@ SUBMITTED_BYTES_MAX = 64 << 20
 ANSWER_TIMEOUT_S = 2.0  # of a replica that has something to write
 PUBLISH_S = 0.005  # until the committed position of a log that has gone quiet is told to the nodes
 AGAIN_S = 0.1  # between two questions to a coordinator that does not answer
-CLOSE_S = 5.0  # for the coordinator to hear that a segment is finished
+CLOSE_S = 10.0  # for what was submitted to be committed, once the journal is closed
+
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -94,6 +97,7 @@ class ReplicatedJournal:
         self._committed: Position | None = None
         self._changed = threading.Condition()
         self._ready = self._closing = False
+        self._closing_at = 0.0
         self._failed_nodes: dict[str, str] = {}
         self._progress_at = 0.0
         self._published = 0
@@ -171,7 +175,7 @@ class ReplicatedJournal:
         with self._changed:
             if self._closing:
                 return
-            self._closing = True
+            self._closing, self._closing_at = True, time.monotonic()
             self._changed.notify_all()
         self._thread.join()
         for stream in self._streams.values():
@@ -204,7 +208,7 @@ class ReplicatedJournal:
         try:
             self._settle()
             while self._wait_for_work():
-                if self._state.phase == "asking" and self._closing_end is not None and not self._sent:
+                if self._state.phase == "asking" and not self._sent and not self._submitted:
                     self._tell_end()
                 elif self._state.phase == "asking":
                     self._ask_for_segment()
@@ -219,8 +223,9 @@ class ReplicatedJournal:
         answer = self._ask("coordinator.settled", {}, until=lambda: self._closing)
         if answer is None:
             return
-        head = self._reader.head(entries=answer["entries"]) if answer["entries"] else None
-        self._measure()
+        entries = answer["entries"]
+        head = self._persistently(lambda: self._reader.head(entries=entries)) if entries else None
+        self._persistently(self._measure)
         with self._changed:
             self._last = self._committed = head
             self._ready = True
@@ -232,6 +237,8 @@ class ReplicatedJournal:
             while True:
                 if self._closing and not self._submitted and not self._sent:
                     return False
+                if self._out_of_time():
+                    raise faults.unfinished(self._log)
                 if self._state.phase == "asking":
                     if self._submitted or self._sent or self._closing_end is not None:
                         return True
@@ -243,6 +250,9 @@ class ReplicatedJournal:
                     return True
                 if self._published >= self._state.done:
                     self._changed.wait(self._answer_timeout_s / 4)
+
+    def _out_of_time(self) -> bool:
+        return self._closing and time.monotonic() > self._closing_at + CLOSE_S
 
     def _at_ease(self) -> bool:
         """Nothing is in the way, and nothing on its way."""
@@ -260,12 +270,13 @@ class ReplicatedJournal:
     def _ask_for_segment(self) -> None:
         """NewSegment, and the end of the one before, asked for until it is answered."""
         request = {"after": self._after, "end": self._closing_end, "suspects": sorted(self._suspects)}
-        answer = self._ask("coordinator.segment", request, until=lambda: False)
-        assert answer is not None
+        answer = self._ask("coordinator.segment", request, until=self._out_of_time)
+        if answer is None:
+            return
         self._suspects = set()
         self._closing_end = None
         self._sent_bytes = 0
-        self._measure()
+        self._persistently(self._measure)
         with self._changed:
             number, self._first = answer["segment"], answer["first"]
             self._state = core.told_segment(self._state, segment=number, nodes=answer["nodes"])
@@ -378,31 +389,39 @@ class ReplicatedJournal:
         if self._state.phase == "writing":
             self._give_up()
         if self._closing_end is not None:
-            deadline = time.monotonic() + CLOSE_S
-            self._tell_end(until=lambda: time.monotonic() > deadline)
+            self._tell_end()
 
-    def _tell_end(self, until: Callable[[], bool] = lambda: False) -> None:
+    def _tell_end(self) -> None:
+        """DecideByProducer, where no segment follows."""
         request = {"segment": self._after, "end": self._closing_end}
-        if self._ask("coordinator.close", request, until=until) is not None:
+        if self._ask("coordinator.close", request, until=self._out_of_time) is not None:
             self._closing_end = None
 
     def _ask(self, action: str, request: Message, *, until: Callable[[], bool]) -> Message | None:
         """Until there is an answer; what it waits for is the hindrance meanwhile."""
         owned = {"log": self._log, "token": self._state.token, **request}
-        while not until():
+        while True:
+            answer = self._persistently(lambda: self._coordinator.ask(action, owned), until)
+            if answer is None or "waiting" not in answer:
+                return answer
+            told = answer["waiting"]
+            self._hindrance = Fault(told["code"], told["message"], told["fix"], Retry.RETRYABLE)
+            if until():
+                return None
+
+    def _persistently(self, ask: Callable[[], _T], until: Callable[[], bool] | None = None) -> _T | None:
+        """As long as only time can help; why it waits is the hindrance meanwhile."""
+        while not (until or self._out_of_time)():
             try:
-                answer = self._coordinator.ask(action, owned)
+                answer = ask()
             except TruecutError as error:
                 if error.fault.retry is not Retry.RETRYABLE:
                     raise
                 self._hindrance = error.fault
                 time.sleep(AGAIN_S)
-                continue
-            if "waiting" not in answer:
+            else:
                 self._hindrance = None
                 return answer
-            told = answer["waiting"]
-            self._hindrance = Fault(told["code"], told["message"], told["fix"], Retry.RETRYABLE)
         return None
 
     def _break(self, error: TruecutError) -> None:
