@@ -130,8 +130,10 @@ class Trial:
 
     def all_alive(self) -> None:
         self.cluster.wait_for(
-            lambda status: all(node["state"] == "alive" for node in status["nodes"])
-            and all(process.listens() for process in (self.cluster.coordinator, *self.cluster.nodes))
+            lambda status: (
+                all(node["state"] == "alive" for node in status["nodes"])
+                and all(process.listens() for process in (self.cluster.coordinator, *self.cluster.nodes))
+            )
         )
         self.wait_for_more()
 

@@ -1,0 +1,97 @@
+"""The journal's commands as a user types them."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.journal.cluster import Cluster
+from tests.ports import free_port
+
+ROOT = Path(__file__).parent.parent.parent
+NUMBERS = "".join(f"{n}\n" for n in range(1, 100_001))
+
+
+def truecut(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "truecut", "journal", *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_the_five_commands_of_the_readme(tmp_path: Path) -> None:
+    """Three nodes, a coordinator, an append and a read, as they stand there but for the ports."""
+    (block,) = re.findall(
+        r"```sh\n(truecut journal coordinate.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+    )
+    first = free_port()
+    lines = re.sub(r" +#.*", "", block.replace(":7000", f":{first}").replace(":700$n", ":0"))
+    coordinate, serve, append, read, status = lines.strip().splitlines()
+    alive = f"truecut journal status --coordinator 127.0.0.1:{first} | grep -c alive"
+    script = "\n".join(
+        [
+            "trap 'kill $(jobs -p); wait' EXIT",
+            f'truecut() {{ {sys.executable} -m truecut "$@"; }}',
+            coordinate.replace("&", "2>>log &"),
+            serve.replace("& done", "2>>log & done"),
+            f"until {alive} 2>>log | grep -q 3; do sleep 0.1; done",
+            f"{append} > positions\n{read} > lines\n{status} > status",
+        ]
+    )
+    done = subprocess.run(["bash", "-ec", script], cwd=tmp_path, timeout=120, check=False)
+    assert done.returncode == 0, (tmp_path / "log").read_text()
+    assert (tmp_path / "lines").read_text() == NUMBERS
+    positions = (tmp_path / "positions").read_text().splitlines()
+    assert positions == [f"00000001-{n:016X}" for n in range(1, 100_001)]
+    assert "log numbers  idle" in (tmp_path / "status").read_text()
+
+
+def test_the_same_without_any_process(tmp_path: Path) -> None:
+    """One folder is the same journal."""
+    place = ["--data", str(tmp_path), "--log", "numbers"]
+    appended = truecut("append", *place, stdin=NUMBERS)
+    assert appended.stdout.splitlines()[-1] == "00000001-00000000000186A0"
+    assert truecut("read", *place).stdout == NUMBERS
+    assert (
+        truecut(
+            "read",
+            *place,
+            "--after",
+            "00000001-0000000000000002",
+            "--upto",
+            "00000001-0000000000000004",
+            "--positions",
+        ).stdout
+        == "00000001-0000000000000003\t3\n00000001-0000000000000004\t4\n"
+    )
+
+
+def test_an_append_that_waits_for_nodes_says_so_and_can_be_stopped(tmp_path: Path) -> None:
+    """Status names the reason; Ctrl-C ends it, with nothing printed that is not durable."""
+    cluster = Cluster(tmp_path, nodes=1).start()
+    place = ["--coordinator", cluster.address]
+    waiting = subprocess.Popen(
+        [sys.executable, "-m", "truecut", "journal", "append", *place, "--log", "log"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert waiting.stdin is not None
+    assert waiting.stderr is not None
+    waiting.stdin.write("one\n")
+    waiting.stdin.flush()
+    assert "TC6040" in waiting.stderr.readline()
+    status = truecut("status", *place)
+    assert status.returncode == 1
+    assert "wants 2 nodes, and 1 can" in status.stdout
+    waiting.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    out, _ = waiting.communicate(timeout=60)
+    assert (waiting.returncode, out) == (130, "")
+    assert time.monotonic() - began < 30
+    cluster.stop()
