@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
-from truecut.journal.record import Record
+from truecut.journal.record import Head, Record
 from truecut.model.position import Position
 
 
@@ -19,6 +19,13 @@ class Entry(NamedTuple):
 
     position: Position
     record: Record
+
+
+class Outline(NamedTuple):
+    """A record without its payload, and its place."""
+
+    position: Position
+    head: Head
 
 
 class JournalReader(Protocol):
@@ -33,6 +40,9 @@ class JournalReader(Protocol):
     def read(self, *, after: Position | None, upto: Position | None = None) -> Iterator[Entry]:
         """The committed records in `(after, upto]`, up to the head of now by default. A place that has been
         trimmed is an error, not a gap."""
+
+    def heads(self, *, after: Position | None, upto: Position | None = None) -> Iterator[Outline]:
+        """As `read`, without the payloads: for whoever has to know how much there is, and of what."""
 
     def close(self) -> None:
         """Let files and connections go."""

@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from truecut.errors import Fault, TruecutError, require
 from truecut.journal import faults
-from truecut.journal.contract import Entry
+from truecut.journal.contract import Entry, Outline
 from truecut.journal.manifest import (
     Manifest,
     changing,
@@ -102,6 +102,10 @@ class LocalJournal:
     def read(self, *, after: Position | None, upto: Position | None = None) -> Iterator[Entry]:
         """The committed records in `(after, upto]`."""
         return self._reader.read(after=after, upto=upto)
+
+    def heads(self, *, after: Position | None, upto: Position | None = None) -> Iterator[Outline]:
+        """The committed records in `(after, upto]`, without their payloads."""
+        return self._reader.heads(after=after, upto=upto)
 
     def hindrance(self) -> Fault | None:
         """Why appends wait, while they do."""
