@@ -39,7 +39,8 @@ class JournalReader(Protocol):
 
     def read(self, *, after: Position | None, upto: Position | None = None) -> Iterator[Entry]:
         """The committed records in `(after, upto]`, up to the head of now by default. A place that has been
-        trimmed is an error, not a gap."""
+        trimmed is an error, not a gap. Bounds count by their places, which alone are in order: a bound's
+        generation need not be that of the record there."""
 
     def heads(self, *, after: Position | None, upto: Position | None = None) -> Iterator[Outline]:
         """As `read`, without the payloads: for whoever has to know how much there is, and of what."""

@@ -71,5 +71,6 @@ def before(position: Position) -> Position:
 
 
 def _outline(reader: JournalReader, place: int, limit: Position) -> Outline:
-    # The record's generation is not known beforehand; it is none beyond the limit's.
-    return next(reader.heads(after=Position(0, place - 1), upto=Position(limit.generation, place)))
+    return next(
+        reader.heads(after=Position(limit.generation, place - 1), upto=Position(limit.generation, place))
+    )

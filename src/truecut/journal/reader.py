@@ -68,19 +68,18 @@ class LocalReader:
         head = self.head()
         if head is None:
             return
-        upto = head if upto is None else min(upto, head)
+        last = head.place if upto is None else min(upto.place, head.place)
         number = 1 if after is None else after.place + 1
-        while number <= upto.place:
-            for position, found in self._rest_of_segment(number, after, upto, walk):
-                if after is None or position > after:
-                    yield position, found
+        while number <= last:
+            for position, found in self._rest_of_segment(number, after, last, walk):
+                yield position, found
                 number = position.place + 1
 
     def close(self) -> None:
         """Nothing is held."""
 
     def _rest_of_segment(
-        self, number: int, after: Position | None, upto: Position, walk: _Walk[_T]
+        self, number: int, after: Position | None, last: int, walk: _Walk[_T]
     ) -> Iterator[tuple[Position, _T]]:
         segment = self._segment_with(number, after)
         path = self._folder / segment.start.name
@@ -91,9 +90,9 @@ class LocalReader:
             offset = offset_of(path, number, end=end)
             for _, header, taken in walk(path, segment.start, offset=offset, end=end):
                 for place, one in enumerate(taken, start=header.first):
-                    if number <= place <= upto.place:
+                    if number <= place <= last:
                         yield Position(one.generation, place), one
-                if header.last >= upto.place:
+                if header.last >= last:
                     return
         except FileNotFoundError:
             if self._still_listed(segment):
