@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
 from truecut.errors import Fault
-from truecut.journal.record import Record
+from truecut.journal.record import Head, Record
 from truecut.model.position import Position
 
 
@@ -20,6 +20,13 @@ class Entry(NamedTuple):
 
     position: Position
     record: Record
+
+
+class Outline(NamedTuple):
+    """A record without its payload, and its place."""
+
+    position: Position
+    head: Head
 
 
 class JournalReader(Protocol):
@@ -33,7 +40,11 @@ class JournalReader(Protocol):
 
     def read(self, *, after: Position | None, upto: Position | None = None) -> Iterator[Entry]:
         """The committed records in `(after, upto]`, up to the head of now by default. A place that has been
-        trimmed is an error, not a gap."""
+        trimmed is an error, not a gap. Bounds count by their places, which alone are in order: a bound's
+        generation need not be that of the record there."""
+
+    def heads(self, *, after: Position | None, upto: Position | None = None) -> Iterator[Outline]:
+        """As `read`, without the payloads: for whoever has to know how much there is, and of what."""
 
     def size(self, *, after: Position | None = None) -> int:
         """How many bytes are kept of the records behind a position, in whole segments; of each copy."""

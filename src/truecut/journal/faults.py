@@ -112,6 +112,55 @@ def no_log(folder: Path) -> TruecutError:
     return TruecutError(
         "TC6009",
         f"there is no log in {folder}",
-        fix="Check --data and --log; a log is made by the first append.",
+        fix="Check the folder (--data and --log; in Spark, `path`); a log is made by the first append.",
         exit_code=ExitCode.WRONG_INPUT,
+    )
+
+
+def unknown_codec(codec: str, position: Position) -> TruecutError:
+    """Nobody here knows how the payload is written."""
+    return TruecutError(
+        "TC6020",
+        f"the record {position} is written in {codec}, which this version does not read",
+        fix="Upgrade truecut to the version that wrote it, or a newer one.",
+        exit_code=ExitCode.UNFIT_ENVIRONMENT,
+    )
+
+
+def undecodable(codec: str, position: Position, reason: str) -> TruecutError:
+    """The journal's checksum is right, so it was written like that."""
+    return TruecutError(
+        "TC6021",
+        f"the record {position} is not what {codec} says it is: {reason}",
+        fix="Whoever wrote it has a fault; to go on without it, read after its position.",
+    )
+
+
+def not_yet(what: str) -> TruecutError:
+    """A name that is taken, for something that does not exist yet."""
+    return TruecutError(
+        "TC6022",
+        f"{what} cannot be read yet",
+        fix="Read a log in a folder, by its `path`.",
+        exit_code=ExitCode.WRONG_INPUT,
+    )
+
+
+def unreadable_kind(kind: str, position: Position) -> TruecutError:
+    """Leaving it out would leave rows out."""
+    return TruecutError(
+        "TC6023",
+        f"the record {position} is a {kind}, whose rows are not in the log",
+        fix="Read after its position; its rows are in the file that it names.",
+    )
+
+
+def ends_before(position: Position, *, head: Position | None) -> TruecutError:
+    """It is shorter than it was, or it never was this log."""
+    return TruecutError(
+        "TC6024",
+        f"the log ends at {head}, before {position}",
+        fix="After a crash it may take its writer's next start until the end is known again: try again then. "
+        "Otherwise the position is of another log: give one of this log, or begin with a new checkpoint.",
+        retry=Retry.RETRYABLE,
     )

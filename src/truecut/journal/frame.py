@@ -40,9 +40,14 @@ class Header:
         return self.first + self.count - 1
 
     @property
+    def heads_end(self) -> int:
+        """Bytes of the frame without its payloads."""
+        return HEADER_BYTES + self.heads_bytes
+
+    @property
     def size(self) -> int:
         """Bytes of the whole frame."""
-        return HEADER_BYTES + self.heads_bytes + self.payloads_bytes
+        return self.heads_end + self.payloads_bytes
 
 
 def encode(records: Sequence[Record], *, first: int, epoch: int, previous_crc: int) -> tuple[Header, bytes]:
@@ -108,6 +113,12 @@ def decode(data: memoryview) -> tuple[Header, list[Record]]:
     return header, check_payloads(heads, payloads)
 
 
+def decode_heads(data: memoryview) -> tuple[Header, list[Head]]:
+    """A frame without its payloads."""
+    header = parse_header(bytes(data[:HEADER_BYTES]))
+    return header, check_heads(header, bytes(data[HEADER_BYTES:]))
+
+
 def verify(data: memoryview) -> Header:
     """As `decode`, where the records are not wanted."""
     header, heads, payloads = _apart(data)
@@ -123,9 +134,8 @@ def _apart(data: memoryview) -> tuple[Header, list[Head], memoryview]:
     header = parse_header(bytes(data[:HEADER_BYTES]))
     if header.size != len(data):
         raise Damaged("length")
-    behind_heads = HEADER_BYTES + header.heads_bytes
-    heads = check_heads(header, bytes(data[HEADER_BYTES:behind_heads]))
-    return header, heads, data[behind_heads:]
+    heads = check_heads(header, bytes(data[HEADER_BYTES : header.heads_end]))
+    return header, heads, data[header.heads_end :]
 
 
 def _crc(fields: tuple[bytes | int, ...], heads: bytes) -> int:

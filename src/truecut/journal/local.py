@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from truecut.errors import Fault, TruecutError, require
 from truecut.journal import faults
-from truecut.journal.contract import Entry
+from truecut.journal.contract import Entry, Outline
 from truecut.journal.manifest import (
     Manifest,
     changing,
@@ -110,6 +110,10 @@ class LocalJournal:
     def wait(self, *, after: Position | None, timeout_s: float) -> Position | None:
         """The head, as soon as it is behind `after`."""
         return self._reader.wait(after=after, timeout_s=timeout_s)
+
+    def heads(self, *, after: Position | None, upto: Position | None = None) -> Iterator[Outline]:
+        """The committed records in `(after, upto]`, without their payloads."""
+        return self._reader.heads(after=after, upto=upto)
 
     def hindrance(self) -> Fault | None:
         """Why appends wait, while they do."""

@@ -5,16 +5,28 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from truecut.journal import faults
-from truecut.journal.contract import Entry
+from truecut.journal.contract import Entry, Outline
+from truecut.journal.frame import Header
 from truecut.journal.manifest import Manifest, Segment, read_manifest
-from truecut.journal.record import Damaged
-from truecut.journal.scan import frames, offset_of
-from truecut.journal.segment import read_mark, read_start
+from truecut.journal.record import Damaged, Head, Record
+from truecut.journal.scan import frame_heads, frames, offset_of
+from truecut.journal.segment import Start, read_mark, read_start
 from truecut.model.position import Position
 
 LOOK_S = 0.005
+
+_T = TypeVar("_T", Record, Head)
+
+
+class _Walk(Protocol[_T]):
+    """A way through the frames of a segment."""
+
+    def __call__(
+        self, path: Path, start: Start, *, offset: int, end: int
+    ) -> Iterator[tuple[int, Header, list[_T]]]: ...
 
 
 class LocalReader:
@@ -43,20 +55,28 @@ class LocalReader:
         if head is None or head.place < segments[0].start.first:
             return None
         first = segments[0].start
-        return next(iter(self.read(after=Position(first.generation, first.first - 1), upto=head))).position
+        return next(self.heads(after=Position(first.generation, first.first - 1), upto=head)).position
 
     def read(self, *, after: Position | None, upto: Position | None = None) -> Iterator[Entry]:
         """The committed records in `(after, upto]`."""
+        return (Entry(position, record) for position, record in self._between(after, upto, frames))
+
+    def heads(self, *, after: Position | None, upto: Position | None = None) -> Iterator[Outline]:
+        """The same without payloads."""
+        return (Outline(position, head) for position, head in self._between(after, upto, frame_heads))
+
+    def _between(
+        self, after: Position | None, upto: Position | None, walk: _Walk[_T]
+    ) -> Iterator[tuple[Position, _T]]:
         head = self.head()
         if head is None:
             return
-        upto = head if upto is None else min(upto, head)
+        last = head.place if upto is None else min(upto.place, head.place)
         number = 1 if after is None else after.place + 1
-        while number <= upto.place:
-            for entry in self._rest_of_segment(number, after, upto):
-                if after is None or entry.position > after:
-                    yield entry
-                number = entry.position.place + 1
+        while number <= last:
+            for position, found in self._rest_of_segment(number, after, last, walk):
+                yield position, found
+                number = position.place + 1
 
     def size(self, *, after: Position | None = None) -> int:
         """How many bytes are kept of the records behind a position, in whole segments."""
@@ -81,7 +101,9 @@ class LocalReader:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _rest_of_segment(self, number: int, after: Position | None, upto: Position) -> Iterator[Entry]:
+    def _rest_of_segment(
+        self, number: int, after: Position | None, last: int, walk: _Walk[_T]
+    ) -> Iterator[tuple[Position, _T]]:
         segment = self._segment_with(number, after)
         path = self._folder / segment.start.name
         try:
@@ -89,11 +111,11 @@ class LocalReader:
                 raise Damaged("first page")
             _, end = self._end_of(segment)
             offset = offset_of(path, number, end=end)
-            for _, header, records in frames(path, segment.start, offset=offset, end=end):
-                for place, record in enumerate(records, start=header.first):
-                    if number <= place <= upto.place:
-                        yield Entry(Position(record.generation, place), record)
-                if header.last >= upto.place:
+            for _, header, taken in walk(path, segment.start, offset=offset, end=end):
+                for place, one in enumerate(taken, start=header.first):
+                    if number <= place <= last:
+                        yield Position(one.generation, place), one
+                if header.last >= last:
                     return
         except FileNotFoundError:
             if self._still_listed(segment):

@@ -14,7 +14,8 @@ from truecut.errors import require
 
 PAYLOAD_BYTES_MAX = 64 << 20
 
-_HEAD = struct.Struct("<IIIIBBBB")  # payload bytes, payload CRC, generation, part, kind, last, codec, schemas
+# payload bytes, payload CRC, generation, part, rows, kind, last, bytes of the codec, number of schemas
+_HEAD = struct.Struct("<IIIIIBBBB")
 _SCHEMA = struct.Struct("<Q")
 
 
@@ -29,7 +30,8 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One entry of the log. A transaction may span several: `part` counts them, `last` ends it."""
+    """One entry of the log. A transaction may span several: `part` counts them, `last` ends it; nothing of
+    another one stands between."""
 
     payload: bytes
     kind: Kind = Kind.CHANGES
@@ -38,6 +40,7 @@ class Record:
     schemas: tuple[int, ...] = ()
     part: int = 0
     last: bool = True
+    rows: int = 1  # changes in the payload, for readers who take only so many at a time
 
     def __post_init__(self) -> None:
         require(len(self.payload) <= PAYLOAD_BYTES_MAX, "a record's payload is within its bound")
@@ -61,7 +64,12 @@ class Head:
         if zlib.crc32(payload) != self.payload_crc:
             raise Damaged("payload")
         one = self.record
-        return Record(payload, one.kind, one.codec, one.generation, one.schemas, one.part, one.last)
+        return Record(payload, one.kind, one.codec, one.generation, one.schemas, one.part, one.last, one.rows)
+
+    @property
+    def generation(self) -> int:
+        """Of the source."""
+        return self.record.generation
 
 
 def head_bytes(record: Record) -> bytes:
@@ -72,6 +80,7 @@ def head_bytes(record: Record) -> bytes:
         zlib.crc32(record.payload),
         record.generation,
         record.part,
+        record.rows,
         record.kind,
         record.last,
         len(codec),
@@ -86,15 +95,16 @@ def parse_heads(data: bytes, count: int) -> list[Head]:
     at = 0
     try:
         for _ in range(count):
-            size, crc, generation, part, kind, last, codec_bytes, schema_count = _HEAD.unpack_from(data, at)
+            size, crc, generation, part, rows, kind, last, codec_bytes, schema_count = _HEAD.unpack_from(
+                data, at
+            )
             at += _HEAD.size
             codec = data[at : at + codec_bytes].decode()
             at += codec_bytes
             schemas = struct.unpack_from(f"<{schema_count}Q", data, at)
             at += schema_count * _SCHEMA.size
-            heads.append(
-                Head(Record(b"", Kind(kind), codec, generation, schemas, part, bool(last)), size, crc)
-            )
+            record = Record(b"", Kind(kind), codec, generation, schemas, part, bool(last), rows)
+            heads.append(Head(record, size, crc))
     except (struct.error, ValueError) as error:
         raise Damaged("heads") from error
     if at != len(data):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from truecut.journal.frame import (
     HEADER_BYTES,
@@ -18,10 +19,13 @@ from truecut.journal.frame import (
     parse_header,
     verify,
 )
-from truecut.journal.record import Damaged, Record
+from truecut.journal.record import Damaged, Head, Record
 from truecut.journal.segment import HINT, PAGE_BYTES, Reach, Start, read_mark
 
 _BUFFER_BYTES = 1 << 20
+_HEADS_BUFFER_BYTES = 8 << 10  # small: what is read ahead of a head is mostly payload
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +43,34 @@ def frames(
 ) -> Iterator[tuple[int, Header, list[Record]]]:
     """Every frame from one offset to another, checked, with the offset behind it; Damaged where one is not
     good, or does not follow the one before."""
+    return _walk(path, start, offset, end, _frame, _BUFFER_BYTES)
+
+
+def frame_heads(
+    path: Path, start: Start, *, offset: int = PAGE_BYTES, end: int
+) -> Iterator[tuple[int, Header, list[Head]]]:
+    """As `frames`, with payloads neither read nor checked."""
+    return _walk(path, start, offset, end, _skipped_frame, _HEADS_BUFFER_BYTES)
+
+
+def _walk(
+    path: Path,
+    start: Start,
+    offset: int,
+    end: int,
+    take: Callable[[BinaryIO], tuple[Header, list[_T]]],
+    buffer_bytes: int,
+) -> Iterator[tuple[int, Header, list[_T]]]:
     before = (start.first - 1, start.previous_crc) if offset == PAGE_BYTES else None
-    with path.open("rb", buffering=_BUFFER_BYTES) as file:
+    with path.open("rb", buffering=buffer_bytes) as file:
         file.seek(offset)
         while offset < end:
-            header, records = _frame(file)
+            header, taken = take(file)
             if before not in (None, (header.first - 1, header.previous_crc)) or header.epoch != start.epoch:
                 raise Damaged("order")
             before = header.last, header.crc
             offset += header.size
-            yield offset, header, records
+            yield offset, header, taken
 
 
 def raw_frames(path: Path, start: Start, *, offset: int, end: int) -> Iterator[tuple[Header, bytes]]:
@@ -105,6 +127,13 @@ def _frame(file: BinaryIO) -> tuple[Header, list[Record]]:
     if len(payloads) != header.payloads_bytes:
         raise Damaged("payloads")
     return header, check_payloads(heads, memoryview(payloads))
+
+
+def _skipped_frame(file: BinaryIO) -> tuple[Header, list[Head]]:
+    header = parse_header(file.read(HEADER_BYTES))
+    heads = check_heads(header, file.read(header.heads_bytes))
+    file.seek(header.payloads_bytes, os.SEEK_CUR)
+    return header, heads
 
 
 def _last_good_behind(path: Path, reach: Reach) -> int:

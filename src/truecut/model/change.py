@@ -26,6 +26,21 @@ COMMITTED_AT = "_truecut_committed_at"  # timestamp[us, UTC]
 INSERT, UPDATE, DELETE, READ = 1, 2, 3, 4
 OP_NAMES = {INSERT: "insert", UPDATE: "update", DELETE: "delete", READ: "read"}
 
+# --- events: changes as a journal holds them, one by one and not yet netted ---
+#
+# An event has the row before and the row after it, as far as the source sent them. A changed key is a delete
+# and an insert here, too, so an update has one key. A column that the source did not send because it did not
+# change is absent from the row after, which is not the same as NULL.
+
+TRUNCATE, SCHEMA, MESSAGE = 5, 6, 7
+EVENT_NAMES = OP_NAMES | {TRUNCATE: "truncate", SCHEMA: "schema", MESSAGE: "message"}
+
+TRANSACTION = "_truecut_transaction"  # string: the source's own name for it
+IMAGE = "_truecut_image"  # uint8: how much of the row before is there
+NO_IMAGE, KEY_IMAGE, FULL_IMAGE = 0, 1, 2
+UNCHANGED = "_truecut_unchanged"  # list of column numbers: absent from the row after
+BEFORE, AFTER = "_truecut_before", "_truecut_after"
+
 CONTROL_FIELDS: tuple[pa.Field, ...] = (
     pa.field(OP, pa.uint8(), nullable=False),
     pa.field(PLACE, pa.uint64(), nullable=False),

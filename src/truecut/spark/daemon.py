@@ -11,6 +11,7 @@ from pyspark.daemon import manager
 
 import truecut.sinks.ducklake
 import truecut.sources.ducklake
+import truecut.spark.source
 import truecut.spark.wave  # noqa: F401
 
 if __name__ == "__main__":

@@ -146,6 +146,10 @@ class Node:
         """How far it can be read."""
         return self._replica(key).look(beyond=beyond, wait_s=wait_s)
 
+    def heads(self, key: Key, *, after: int, upto: int) -> Iterator[bytes]:
+        """The heads of frames with these entries."""
+        return self._replica(key).heads(after=after, upto=upto)
+
     def read(self, key: Key, *, after: int, upto: int, withheld: bool) -> Iterator[bytes]:
         """Frames with these entries."""
         return self._replica(key).read(after=after, upto=upto, withheld=withheld)

@@ -97,16 +97,15 @@ class NodeServer(Server):
 
     def do_get(self, context: Any, ticket: Any) -> Any:
         """Frames of one segment."""
-        asked = json.loads(ticket.ticket)
-        frames = self.answer(
-            lambda: self._node.read(
-                (asked["log"], int(asked["segment"])),
-                after=int(asked["after"]),
-                upto=int(asked["upto"]),
-                withheld=bool(asked.get("withheld")),
-            )
-        )
+        frames = self.answer(lambda: self._frames(json.loads(ticket.ticket)))
         return flight.GeneratorStream(FRAMES, self._batches(frames))
+
+    def _frames(self, asked: Message) -> Iterator[bytes]:
+        key = (str(asked["log"]), int(asked["segment"]))
+        after, upto = int(asked["after"]), int(asked["upto"])
+        if asked.get("heads"):
+            return self._node.heads(key, after=after, upto=upto)
+        return self._node.read(key, after=after, upto=upto, withheld=bool(asked.get("withheld")))
 
     def _batches(self, frames: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
         gathered: list[bytes] = []

@@ -18,7 +18,7 @@ from typing import TypeVar
 from truecut.core import segment_log as core
 from truecut.errors import Fault, Retry, TruecutError, require
 from truecut.journal import faults as journal_faults
-from truecut.journal.contract import Entry
+from truecut.journal.contract import Entry, Outline
 from truecut.journal.frame import whole
 from truecut.journal.record import Record
 from truecut.journal.replicated import faults
@@ -37,6 +37,7 @@ SUBMITTED_BYTES_MAX = 64 << 20
 ANSWER_TIMEOUT_S = 2.0  # of a replica that has something to write
 PUBLISH_S = 0.005  # until the committed position of a log that has gone quiet is told to the nodes
 AGAIN_S = 0.1  # between two questions to a coordinator that does not answer
+OPEN_S = 5.0  # for the coordinator, when the log is opened
 CLOSE_S = 10.0  # for what was submitted to be committed, once the journal is closed
 
 _T = TypeVar("_T")
@@ -80,7 +81,7 @@ class ReplicatedJournal:
         self._segment_bytes_max = segment_bytes_max
         self._answer_timeout_s = answer_timeout_s
         self._reader = ReplicatedReader(coordinator, log, security=self._security)
-        granted = self._coordinator.ask("coordinator.open", {"log": log, "replicas": replicas})
+        granted = _granted(self._coordinator, {"log": log, "replicas": replicas})
         self._log_id = granted["log_id"]
         self._state = core.granted(token=granted["token"])
         self._after = granted["last"]  # the segment behind which the next one comes
@@ -122,7 +123,15 @@ class ReplicatedJournal:
         """The committed records in `(after, upto]`; what this writer was told is committed, among them."""
         head = self.head()
         if head is not None:
-            yield from self._reader.read_committed(after=after, upto=min(upto or head, head))
+            last = head.place if upto is None else min(upto.place, head.place)
+            yield from self._reader.read_committed(after=after, last=last)
+
+    def heads(self, *, after: Position | None, upto: Position | None = None) -> Iterator[Outline]:
+        """The same without payloads."""
+        head = self.head()
+        if head is not None:
+            last = head.place if upto is None else min(upto.place, head.place)
+            yield from self._reader.heads_committed(after=after, last=last)
 
     def size(self, *, after: Position | None = None) -> int:
         """How many bytes each replica keeps of the records behind a position, in whole segments."""
@@ -433,6 +442,18 @@ class ReplicatedJournal:
             self._changed.notify_all()
         for submission in pending:
             submission.answer.set_exception(error)
+
+
+def _granted(coordinator: Peer, request: Message) -> Message:
+    """Grant. A coordinator that is not there is waited for briefly: whoever opens a log wants to know."""
+    deadline = time.monotonic() + OPEN_S
+    while True:
+        try:
+            return coordinator.ask("coordinator.open", request)
+        except TruecutError as error:
+            if error.fault.retry is not Retry.RETRYABLE or time.monotonic() > deadline:
+                raise
+        time.sleep(AGAIN_S)
 
 
 def _after(last: Position | None, records: Sequence[Record]) -> Position:

@@ -7,15 +7,15 @@ down. Which entries may be read is the nodes' word, never the coordinator's alon
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from truecut.errors import Retry, TruecutError
 from truecut.journal import faults as journal_faults
-from truecut.journal.contract import Entry
-from truecut.journal.frame import decode
-from truecut.journal.record import Damaged
+from truecut.journal.contract import Entry, Outline
+from truecut.journal.frame import Header, decode, decode_heads
+from truecut.journal.record import Damaged, Head, Record
 from truecut.journal.replicated import faults
 from truecut.journal.replicated.wire import Message, Peer, Security
 from truecut.model.position import Position
@@ -24,6 +24,8 @@ PATIENCE_S = 30.0  # for a replica that can be read
 AGAIN_S = 0.02
 LOOK_S = 10.0  # of one question that waits for more
 AVOID_S = 5.0  # a node that did not answer, while there are others
+
+_T = TypeVar("_T", Record, Head)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,18 @@ class _Segment:
     def last(self) -> float:
         """The number of its last entry, as far as it is decided."""
         return float("inf") if self.end is None else self.first + self.end
+
+
+@dataclass(frozen=True, slots=True)
+class _Form(Generic[_T]):
+    """What of a record is asked for, and how it is read off a frame."""
+
+    without_payloads: bool
+    decode: Callable[[memoryview], tuple[Header, list[_T]]]
+
+
+_RECORDS = _Form(False, decode)
+_HEADS = _Form(True, decode_heads)
 
 
 class ReplicatedReader:
@@ -104,26 +118,43 @@ class ReplicatedReader:
         self._ask(entry=0)
         if head is None or head.place <= self._trimmed:
             return None
-        first = next(self.read_committed(after=Position(0, self._trimmed), upto=head), None)
-        return first.position if first else None
+        after = Position(head.generation, self._trimmed)
+        return next(self.read_committed(after=after, last=self._trimmed + 1)).position
 
     def read(self, *, after: Position | None, upto: Position | None = None) -> Iterator[Entry]:
         """The committed records in `(after, upto]`."""
         head = self.head()
         if head is not None:
-            yield from self.read_committed(after=after, upto=min(upto or head, head))
+            last = head.place if upto is None else min(upto.place, head.place)
+            yield from self.read_committed(after=after, last=last)
 
-    def read_committed(self, *, after: Position | None, upto: Position) -> Iterator[Entry]:
-        """The records in `(after, upto]`, of which the caller knows that they are committed."""
+    def heads(self, *, after: Position | None, upto: Position | None = None) -> Iterator[Outline]:
+        """The same without payloads."""
+        head = self.head()
+        if head is not None:
+            last = head.place if upto is None else min(upto.place, head.place)
+            yield from self.heads_committed(after=after, last=last)
+
+    def read_committed(self, *, after: Position | None, last: int) -> Iterator[Entry]:
+        """The records behind a position up to a place, of which the caller knows that it is committed."""
+        for position, record in self._between(after, last, _RECORDS):
+            yield Entry(position, record)
+
+    def heads_committed(self, *, after: Position | None, last: int) -> Iterator[Outline]:
+        """The same without payloads."""
+        for position, head in self._between(after, last, _HEADS):
+            yield Outline(position, head)
+
+    def _between(self, after: Position | None, last: int, form: _Form[_T]) -> Iterator[tuple[Position, _T]]:
         number = 1 if after is None else after.place + 1
         deadline = time.monotonic() + self._patience_s
-        while number <= upto.place:
+        while number <= last:
             segment = self._segment_with(number, after)
             read_one = False
-            for entry in self._from_replicas(segment, number, upto.place) if segment else ():
+            for position, found in self._from_replicas(segment, number, last, form) if segment else ():
                 read_one = True
-                number = entry.position.place + 1
-                yield entry
+                number = position.place + 1
+                yield position, found
             if read_one:
                 deadline = time.monotonic() + self._patience_s
             elif time.monotonic() > deadline:
@@ -217,18 +248,21 @@ class ReplicatedReader:
 
     # --- reading ---
 
-    def _from_replicas(self, segment: _Segment, number: int, upto: int) -> Iterator[Entry]:
+    def _from_replicas(
+        self, segment: _Segment, number: int, upto: int, form: _Form[_T]
+    ) -> Iterator[tuple[Position, _T]]:
         """What the replicas show of a range, one after the other until it is whole."""
         for address in self._replicas(segment):
             ticket = {"log": self._log, "segment": segment.number, "upto": upto - segment.first}
+            asked = {**ticket, "after": number - 1 - segment.first, "heads": form.without_payloads}
             try:
-                for data in self._peer(address).get({**ticket, "after": number - 1 - segment.first}):
-                    header, records = decode(data)
+                for data in self._peer(address).get(asked):
+                    header, found = form.decode(data)
                     if header.first > number:
                         raise Damaged("order")
-                    for place, record in enumerate(records, start=header.first):
+                    for place, one in enumerate(found, start=header.first):
                         if number <= place <= upto:
-                            yield Entry(Position(record.generation, place), record)
+                            yield Position(one.generation, place), one
                             number = place + 1
             except (TruecutError, Damaged):
                 self._failed_at[address] = time.monotonic()

@@ -26,7 +26,7 @@ from truecut.core import segment_log as core
 from truecut.errors import require
 from truecut.journal import faults as journal_faults
 from truecut.journal.disk import replace_file, sync_folder
-from truecut.journal.frame import Header, decode, whole
+from truecut.journal.frame import Header, decode, parse_header, whole
 from truecut.journal.record import Damaged, Record
 from truecut.journal.replicated import faults
 from truecut.journal.scan import frames, offset_of, raw_frames, scan
@@ -260,6 +260,11 @@ class StoredReplica:
             replica = self._replica
             generation = self._generation_at(replica.visible)
             return Look(replica.state, replica.length, replica.visible, generation, self._reach.end)
+
+    def heads(self, *, after: int, upto: int) -> Iterator[bytes]:
+        """As `read`, each frame without its payloads."""
+        for data in self.read(after=after, upto=upto):
+            yield data[: parse_header(data).heads_end]
 
     def read(self, *, after: int, upto: int, withheld: bool = False) -> Iterator[bytes]:
         """Frames with the entries in `(after, upto]`, as far as they may be read; the first may reach back.
