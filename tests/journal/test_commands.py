@@ -34,14 +34,18 @@ def test_the_five_commands_of_the_readme(tmp_path: Path) -> None:
     script = "\n".join(
         [
             "trap 'kill $(jobs -p); wait' EXIT",
-            f'truecut() {{ {sys.executable} -m truecut "$@"; }}',
             coordinate.replace("&", "2>>log &"),
             serve.replace("& done", "2>>log & done"),
             f"until {alive} 2>>log | grep -q 3; do sleep 0.1; done",
             f"{append} > positions\n{read} > lines\n{status} > status",
         ]
     )
-    done = subprocess.run(["bash", "-ec", script], cwd=tmp_path, timeout=120, check=False)
+    program = tmp_path / "bin" / "truecut"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m truecut "$@"\n')
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=environment, timeout=120, check=False)
     assert done.returncode == 0, (tmp_path / "log").read_text()
     assert (tmp_path / "lines").read_text() == NUMBERS
     positions = (tmp_path / "positions").read_text().splitlines()
