@@ -11,7 +11,12 @@ from truecut.spark.typed import Incompatible
 
 def wrong_option(name: str, what: str, *, fix: str) -> TruecutError:
     """An option that is missing, unknown, or has no such value."""
-    return TruecutError("TC6025", f'option "{name}": {what}', fix=fix, exit_code=ExitCode.WRONG_INPUT)
+    return TruecutError(
+        "TC6025",
+        f'option "{name}": {what}',
+        fix=f"{fix} docs/spark.md lists all options.",
+        exit_code=ExitCode.WRONG_INPUT,
+    )
 
 
 def no_columns(table: str, *, records: int) -> TruecutError:

@@ -1,8 +1,9 @@
 """Arrow values as JSON text, a column at a time.
 
-Numbers are JSON numbers with all their digits; what JSON has no number for (NaN, the infinities) is text, as
-are dates, times (ISO 8601, with a Z where the type has a time zone) and bytes (base64). Spark's `from_json`
-reads each of them back as it was. A map is a list of keys and values.
+Numbers are JSON numbers with all their digits. What JSON has no number for (NaN, the infinities) is text, and
+so are decimals of more than 38 digits, which readers would round, dates and times (ISO 8601, with a Z where
+the type has a time zone) and bytes (base64). Spark's `from_json` reads each of them back as it was. A map is
+a list of keys and values.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+SPARK_DIGITS_MAX = 38  # of a decimal
 
 _ESCAPED = r'[\x00-\x1f"\\]'
 _NOTHING: Mapping[int, pa.Array] = {}
@@ -45,7 +48,7 @@ def json_objects(values: pa.StructArray, absent: Mapping[int, pa.Array] = _NOTHI
 def _text(values: pa.Array) -> pa.Array:
     kind = values.type
     match kind:
-        case _ if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+        case _ if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or _is_short_decimal(kind):
             return values.cast(pa.string())
         case _ if pa.types.is_floating(kind):
             return _of_floats(values)
@@ -82,6 +85,10 @@ def plain_text(values: pa.Array) -> pa.Array:
     if pc.any(pc.starts_with(texts, "<")).as_py():  # Arrow's way to say that it cannot
         raise ValueError(f"a {values.type} is out of range")
     return texts
+
+
+def _is_short_decimal(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_decimal(kind)) and kind.precision <= SPARK_DIGITS_MAX
 
 
 def is_bytes(kind: pa.DataType) -> bool:

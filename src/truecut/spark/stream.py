@@ -27,7 +27,7 @@ from truecut.spark.options import Options
 from truecut.spark.ranges import Reading, check_reach, divide, first_after
 
 WAIT_S = 1.0  # for something new, before Spark is told that there is nothing
-POLL_S = 0.01
+POLL_S = 0.02
 
 
 class TruecutStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

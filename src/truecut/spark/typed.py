@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from truecut.spark.json_text import is_bytes, is_list, list_offsets, plain_text
+from truecut.spark.json_text import SPARK_DIGITS_MAX, is_bytes, is_list, list_offsets, plain_text
 
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}  # of the largest integer of so many bits
 
@@ -31,7 +31,7 @@ def spark_arrow_type(kind: pa.DataType) -> pa.DataType:
             wider = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
             return wider[kind.bit_width]
         case _ if pa.types.is_decimal(kind):
-            fits = kind.precision <= 38 and 0 <= kind.scale <= kind.precision
+            fits = kind.precision <= SPARK_DIGITS_MAX and 0 <= kind.scale <= kind.precision
             return pa.decimal128(kind.precision, kind.scale) if fits else pa.string()
         case _ if pa.types.is_float16(kind):
             return pa.float32()
