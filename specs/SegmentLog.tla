@@ -31,6 +31,7 @@ CONSTANTS
   Segments,      \* how many segments there may be
   MaxFaults,     \* time-outs, crashes, takeovers, lost messages and disks in total
   MaxDead,       \* how many disks may be lost
+  Mistrust,      \* whether the coordinator may take a node for lost that is only late
   Losses,        \* kinds of messages that may be lost; the others may only be late
   Bugs
 
@@ -50,7 +51,8 @@ Undecided == -1
 Unheard == -1
 Torn == [event |-> 0, by |-> "torn"]
 Nothing == [state |-> "none", log |-> <<>>, synced |-> 0, seen |-> 0]
-Away == [phase |-> "away", token |-> 0, seg |-> 0, sent |-> 0, acked |-> [n \in Nodes |-> 0], done |-> 0]
+Away == [phase |-> "away", token |-> 0, seg |-> 0, nodes |-> {}, sent |-> 0, acked |-> [n \in Nodes |-> 0],
+         done |-> 0]
 
 Max(a, b) == IF a > b THEN a ELSE b
 Min(a, b) == IF a < b THEN a ELSE b
@@ -72,7 +74,10 @@ Alive == Nodes \ dead
 At(n, s) == node[n][s]
 Send(new) == msgs' = msgs \cup new
 New(new) == ~(new \subseteq msgs)
+Sent(type) == {m \in msgs : m.type = type}
+Heard(n, type) == IF n \in Alive THEN {m \in Sent(type) : m.to = n} ELSE {}
 TakenOver(s) == Seg(s).token # coord.token
+Suspected(s) == IF Mistrust THEN Seg(s).nodes ELSE Seg(s).nodes \cap dead
 
 -----------------------------------------------------------------------------
 (* The coordinator: each step is one durable transaction. *)
@@ -94,7 +99,8 @@ NewSegment(p, place) ==
        [nodes |-> place, token |-> prod[p].token, end |-> Undecided, ended |-> {}, asked |-> {},
         fenced |-> [n \in Nodes |-> Unheard],
         first |-> IF Last = 0 THEN 0 ELSE Seg(Last).first + Seg(Last).end])]
-  /\ prod' = [prod EXCEPT ![p].phase = "writing", ![p].seg = Last + 1, ![p].sent = 0, ![p].done = 0,
+  /\ prod' = [prod EXCEPT ![p].phase = "writing", ![p].seg = Last + 1, ![p].nodes = place,
+                          ![p].sent = 0, ![p].done = 0,
                           ![p].acked = IF Bug("acks_kept") THEN @ ELSE [n \in Nodes |-> 0]]
   /\ UNCHANGED <<node, read, msgs, sure, dead, faults>>
 
@@ -109,8 +115,8 @@ Decide(s, end, holders) ==
      /\ UNCHANGED <<node, prod, read, msgs, dead, faults>>
 
 (* The producer ends its segment: what it has committed, all replicas have. *)
-DecideByProducer(m) ==
-  /\ m.type = "close" /\ MayDecide(m.seg) /\ Seg(m.seg).end # m.end
+DecideByProducer == \E m \in Sent("close") :
+  /\ MayDecide(m.seg) /\ Seg(m.seg).end # m.end
   /\ Decide(m.seg, m.end, Seg(m.seg).nodes)
 
 (* The open segment of a former owner is fenced: asked for again and again, until its end is decided. *)
@@ -119,15 +125,16 @@ AskFence(n) ==
   /\ LET new == {[type |-> "fence", seg |-> Last, to |-> n]} IN New(new) /\ Send(new)
   /\ UNCHANGED <<coord, node, prod, read, sure, dead, faults>>
 
-TakeFenced(m) ==
-  /\ m.type = "fenced" /\ Seg(m.seg).fenced[m.from] # m.length /\ ~Decided(m.seg)
+(* A fenced replica may grow by copying: the longest that it told is the latest. *)
+TakeFenced == \E m \in Sent("fenced") :
+  /\ Seg(m.seg).fenced[m.from] < m.length /\ ~Decided(m.seg)
   /\ coord' = [coord EXCEPT !.segs[m.seg].fenced[m.from] = m.length]
   /\ UNCHANGED <<node, prod, read, msgs, sure, dead, faults>>
 
-(* In the place of a replica that is gone, another node takes a fenced copy of what is left. *)
+(* In the place of a replica that does not answer, another node takes a fenced copy of what one has that did. *)
 AskCopy(from, to) ==
-  /\ Last > 0 /\ ~Decided(Last) /\ from \in Seg(Last).nodes /\ Seg(Last).fenced[from] # Unheard
-  /\ Seg(Last).nodes \cap dead # {} /\ to \in Alive \ Seg(Last).nodes
+  /\ Last > 0 /\ ~Decided(Last) /\ from \in Seg(Last).nodes \cap Alive /\ Seg(Last).fenced[from] # Unheard
+  /\ Suspected(Last) \ {from} # {} /\ to \in Alive \ Seg(Last).nodes
   /\ LET new == {[type |-> "copy", seg |-> Last, to |-> to, from |-> from, length |-> Seg(Last).fenced[from]]}
      IN New(new) /\ Send(new)
   /\ UNCHANGED <<coord, node, prod, read, sure, dead, faults>>
@@ -144,21 +151,21 @@ DecideByFence(s, holders, n) ==
 
 (* Every replica is told the end, again and again, until it has answered. *)
 AskEnd(s, n) ==
-  /\ Decided(s) /\ n \in Seg(s).nodes \ Seg(s).ended
+  /\ s <= Last /\ Decided(s) /\ n \in Seg(s).nodes \ Seg(s).ended
   /\ ~(Bug("end_not_retried") /\ n \in Seg(s).asked)
   /\ LET new == {[type |-> "end", seg |-> s, to |-> n, end |-> Seg(s).end]} IN New(new) /\ Send(new)
   /\ coord' = IF Bug("end_not_retried") THEN [coord EXCEPT !.segs[s].asked = @ \cup {n}] ELSE coord
   /\ UNCHANGED <<node, prod, read, sure, dead, faults>>
 
-TakeEnded(m) ==
-  /\ m.type = "ended" /\ m.end = Seg(m.seg).end /\ m.from \in Seg(m.seg).nodes \ Seg(m.seg).ended
+TakeEnded == \E m \in Sent("ended") :
+  /\ m.end = Seg(m.seg).end /\ m.from \in Seg(m.seg).nodes \ Seg(m.seg).ended
   /\ coord' = [coord EXCEPT !.segs[m.seg].ended = @ \cup {m.from}]
   /\ UNCHANGED <<node, prod, read, msgs, sure, dead, faults>>
 
-(* A replica that is gone is replaced by a node that has copied the finished segment. *)
+(* A replica that seems gone is replaced by a node that has copied the finished segment. *)
 Replace(s, gone, new) ==
-  /\ Decided(s) /\ gone \in Seg(s).nodes \cap dead /\ new \in Alive \ Seg(s).nodes
-  /\ \E peer \in Seg(s).ended \cap Alive :
+  /\ s <= Last /\ Decided(s) /\ gone \in Suspected(s) /\ new \in Alive \ Seg(s).nodes
+  /\ \E peer \in (Seg(s).ended \cap Alive) \ {gone} :
        node' = [node EXCEPT ![new][s] = [At(peer, s) EXCEPT !.seen = Seg(s).end]]
   /\ coord' = [coord EXCEPT !.segs[s].nodes = (@ \ {gone}) \cup {new}, !.segs[s].ended = (@ \ {gone}) \cup {new}]
   /\ UNCHANGED <<prod, read, msgs, sure, dead, faults>>
@@ -169,8 +176,7 @@ Replace(s, gone, new) ==
 Put(n, s, r) == node' = [node EXCEPT ![n][s] = r]
 Effect == <<node', msgs'>> # <<node, msgs>>
 
-TakeAppend(n, m) ==
-  /\ m.type = "append" /\ m.to = n
+TakeAppend(n) == \E m \in Heard(n, "append") :
   /\ LET r == At(n, m.seg) IN
      IF r.state \in {"none", "open"}
      THEN /\ m.index <= Len(r.log) + 1
@@ -184,15 +190,13 @@ TakeAppend(n, m) ==
   /\ UNCHANGED <<coord, prod, read, sure, dead, faults>>
 
 (* The committed length of a log that has gone quiet. *)
-TakeKnown(n, m) ==
-  /\ m.type = "known" /\ m.to = n
+TakeKnown(n) == \E m \in Heard(n, "known") :
   /\ At(n, m.seg).seen < Min(m.known, Len(At(n, m.seg).log))
   /\ Put(n, m.seg, [At(n, m.seg) EXCEPT !.seen = Min(m.known, Len(At(n, m.seg).log))])
   /\ UNCHANGED <<coord, prod, read, msgs, sure, dead, faults>>
 
 (* Fence and report are one step. States only move forward. *)
-TakeFence(n, m) ==
-  /\ m.type = "fence" /\ m.to = n
+TakeFence(n) == \E m \in Heard(n, "fence") :
   /\ LET r == At(n, m.seg) IN
      /\ IF Bug("suspend_after_seal") THEN TRUE ELSE r.state # "sealed"
      /\ Put(n, m.seg, IF Bug("unfenced_reply_counted") THEN r
@@ -201,18 +205,20 @@ TakeFence(n, m) ==
   /\ Effect
   /\ UNCHANGED <<coord, prod, read, sure, dead, faults>>
 
-(* A fenced copy of a fenced replica. *)
-TakeCopy(n, m) ==
-  /\ m.type = "copy" /\ m.to = n /\ m.from \in Alive
-  /\ At(n, m.seg).state = "none"
-  /\ LET log == SubSeq(At(m.from, m.seg).log, 1, m.length) IN
-     Put(n, m.seg, [state |-> "fenced", log |-> log, synced |-> Len(log), seen |-> 0])
-  /\ Send({[type |-> "fenced", seg |-> m.seg, from |-> n, length |-> m.length]})
+(* A fenced copy of a fenced replica, unless that one was cut since, because the end is decided. A copy that
+   was made of a shorter one, which is gone by now, is made longer. *)
+TakeCopy(n) == \E m \in Heard(n, "copy") :
+  /\ m.from \in Alive /\ Len(At(m.from, m.seg).log) >= m.length
+  /\ LET r == At(n, m.seg)
+         log == IF m.length > Len(r.log) THEN SubSeq(At(m.from, m.seg).log, 1, m.length) ELSE r.log
+     IN /\ r.state \in {"none", "fenced"}
+        /\ Put(n, m.seg, [r EXCEPT !.state = "fenced", !.log = log, !.synced = Len(log)])
+        /\ Send({[type |-> "fenced", seg |-> m.seg, from |-> n, length |-> Len(log)]})
+  /\ Effect
   /\ UNCHANGED <<coord, prod, read, sure, dead, faults>>
 
 (* Truncated to the end and sealed; everything below it can be read. *)
-TakeEnd(n, m) ==
-  /\ m.type = "end" /\ m.to = n
+TakeEnd(n) == \E m \in Heard(n, "end") :
   /\ LET r == At(n, m.seg) IN
      /\ Len(r.log) >= m.end
      /\ Put(n, m.seg, IF r.state = "sealed" THEN r
@@ -233,14 +239,14 @@ Write(p) ==
   /\ LET i == prod[p].sent + 1 IN
      /\ prod' = [prod EXCEPT ![p].sent = i]
      /\ Send({[type |-> "append", seg |-> prod[p].seg, to |-> n, index |-> i, known |-> prod[p].done,
-               entry |-> Entry(p, i)] : n \in Seg(prod[p].seg).nodes})
+               entry |-> Entry(p, i)] : n \in prod[p].nodes})
   /\ UNCHANGED <<coord, node, read, sure, dead, faults>>
 
 (* Committed is what all replicas have acknowledged. *)
-TakeAck(p, m) ==
-  /\ m.type = "ack" /\ Writing(p) /\ m.seg = prod[p].seg /\ m.index > prod[p].acked[m.from]
+TakeAck(p) == \E m \in Sent("ack") :
+  /\ Writing(p) /\ m.seg = prod[p].seg /\ m.index > prod[p].acked[m.from]
   /\ LET acked == [prod[p].acked EXCEPT ![m.from] = m.index]
-         done == Max(prod[p].done, Min(prod[p].sent, Least({acked[n] : n \in Seg(m.seg).nodes})))
+         done == Max(prod[p].done, Min(prod[p].sent, Least({acked[n] : n \in prod[p].nodes})))
      IN /\ prod' = [prod EXCEPT ![p].acked = acked, ![p].done = done]
         /\ sure' = IF First(p) + done > Len(sure)
                    THEN SubSeq(sure, 1, First(p)) \o [i \in 1..done |-> Entry(p, i)] ELSE sure
@@ -249,7 +255,7 @@ TakeAck(p, m) ==
 Publish(p) ==
   /\ Writing(p) /\ prod[p].done > 0
   /\ LET new == {[type |-> "known", seg |-> prod[p].seg, to |-> n, known |-> prod[p].done] :
-                   n \in Seg(prod[p].seg).nodes}
+                   n \in prod[p].nodes}
      IN New(new) /\ Send(new)
   /\ UNCHANGED <<coord, node, prod, read, sure, dead, faults>>
 
@@ -274,7 +280,7 @@ Visible(n, s) ==
   LET r == At(n, s) IN IF Bug("last_entry_served") THEN Len(r.log) ELSE Min(r.seen, Len(r.log))
 
 Consume(n, s) ==
-  /\ n \in Seg(s).nodes \cap Alive
+  /\ s <= Last /\ n \in Seg(s).nodes \cap Alive
   /\ LET i == Len(read) - Seg(s).first + 1 IN
      /\ i >= 1 /\ i <= Visible(n, s)
      /\ read' = Append(read, At(n, s).log[i])
@@ -315,7 +321,7 @@ LoseDisk(n) ==
   /\ dead' = dead \cup {n}
   /\ UNCHANGED <<coord, node, prod, read, msgs, sure>>
 
-LoseMessage(m) ==
+LoseMessage == \E m \in msgs :
   /\ m.type \in Losses /\ Fault
   /\ msgs' = msgs \ {m}
   /\ UNCHANGED <<coord, node, prod, read, sure, dead>>
@@ -324,21 +330,18 @@ LoseMessage(m) ==
 Coordinator ==
   \/ \E p \in Producers : Grant(p) \/ \E place \in SUBSET Nodes : NewSegment(p, place)
   \/ \E n \in Nodes : AskFence(n) \/ \E to \in Nodes : AskCopy(n, to)
-  \/ \E s \in 1..Last : \E n \in Nodes :
+  \/ \E s \in 1..Segments, n \in Nodes :
        \/ AskEnd(s, n)
        \/ \E holders \in SUBSET Nodes : DecideByFence(s, holders, n)
        \/ \E new \in Nodes : Replace(s, n, new)
-  \/ \E m \in msgs : DecideByProducer(m) \/ TakeFenced(m) \/ TakeEnded(m)
-Node ==
-  \E n \in Alive, m \in msgs : TakeAppend(n, m) \/ TakeKnown(n, m) \/ TakeFence(n, m) \/ TakeCopy(n, m) \/ TakeEnd(n, m)
-Producer ==
-  \E p \in Producers : Write(p) \/ Publish(p) \/ GiveUp(p) \/ StandDown(p) \/ \E m \in msgs : TakeAck(p, m)
-Consumer == \E n \in Nodes, s \in 1..Last : Consume(n, s)
+  \/ DecideByProducer \/ TakeFenced \/ TakeEnded
+Node == \E n \in Nodes : TakeAppend(n) \/ TakeKnown(n) \/ TakeFence(n) \/ TakeCopy(n) \/ TakeEnd(n)
+Producer == \E p \in Producers : Write(p) \/ Publish(p) \/ GiveUp(p) \/ StandDown(p) \/ TakeAck(p)
+Consumer == \E n \in Nodes, s \in 1..Segments : Consume(n, s)
 Environment ==
   \/ \E n \in Nodes : CrashNode(n) \/ LoseDisk(n) \/ \E s \in 1..Segments : Sync(n, s)
   \/ \E p \in Producers : CrashProducer(p)
-  \/ CrashCoordinator
-  \/ \E m \in msgs : LoseMessage(m)
+  \/ CrashCoordinator \/ LoseMessage
 
 Next == Coordinator \/ Node \/ Producer \/ Consumer \/ Environment
 Spec == Init /\ [][Next]_vars
@@ -383,14 +386,14 @@ Fair ==
   /\ WF_vars(Node) /\ WF_vars(Consumer)
   /\ \A n \in Nodes : WF_vars(AskFence(n)) /\ \A to \in Nodes : WF_vars(AskCopy(n, to))
   /\ \A s \in 1..Segments, n \in Nodes :
-       /\ WF_vars(s <= Last /\ AskEnd(s, n))
-       /\ WF_vars(s <= Last /\ \E holders \in SUBSET Nodes : DecideByFence(s, holders, n))
-       /\ WF_vars(s <= Last /\ \E new \in Nodes : Replace(s, n, new))
-  /\ WF_vars(\E m \in msgs : DecideByProducer(m) \/ TakeFenced(m) \/ TakeEnded(m))
+       /\ WF_vars(AskEnd(s, n))
+       /\ WF_vars(\E holders \in SUBSET Nodes : DecideByFence(s, holders, n))
+       /\ WF_vars(\E new \in Nodes : Replace(s, n, new))
+  /\ WF_vars(DecideByProducer \/ TakeFenced \/ TakeEnded)
   /\ \A p \in Producers :
        /\ WF_vars(Write(p)) /\ WF_vars(Publish(p)) /\ WF_vars(StandDown(p)) /\ WF_vars(Grant(p))
        /\ WF_vars(\E place \in SUBSET Nodes : NewSegment(p, place))
-       /\ WF_vars(\E m \in msgs : TakeAck(p, m))
+       /\ WF_vars(TakeAck(p))
        /\ WF_vars(GiveUp(p))
 FairSpec == Spec /\ Fair
 

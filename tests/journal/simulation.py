@@ -204,10 +204,10 @@ class World:
             if source.up and len(source.at(message.segment).entries) >= message.index:
                 stored.replica, length = core.take_copy(stored.replica, length=message.index)
                 if length is not None:
-                    stored.entries = source.at(message.segment).entries[: message.index]
+                    if length > len(stored.entries):
+                        stored.entries = source.at(message.segment).entries[:length]
                     stored.synced = length
-                if stored.replica.state == "fenced" and len(stored.entries) == message.index:
-                    self.send(Message("coordinator", "fenced", name, message.segment, message.index))
+                    self.send(Message("coordinator", "fenced", name, message.segment, length))
         elif message.kind == "end":
             self._sync(name)
             stored.replica, end = core.take_end(stored.replica, end=message.index)

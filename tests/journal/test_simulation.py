@@ -18,6 +18,11 @@ def test_every_law_holds_in_every_life() -> None:
     _live_many(range(LIVES))
 
 
+def test_a_copy_of_a_shorter_replica_does_not_block_the_log() -> None:
+    """A node has copied a short replica, which is lost; the one that is left is longer."""
+    _live_many(range(1_053_773, 1_053_774))
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("part", range(10))
 def test_every_law_holds_in_many_lives(part: int) -> None:

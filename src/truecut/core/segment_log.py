@@ -67,10 +67,15 @@ def take_fence(replica: Replica) -> tuple[Replica, int | None]:
 
 
 def take_copy(replica: Replica, *, length: int) -> tuple[Replica, int | None]:
-    """TakeCopy: as many entries as a fenced replica has, copied to where there was nothing."""
-    if replica.state != "none":
+    """TakeCopy: as many entries as a fenced replica has, copied to where there were none or fewer.
+
+    A copy may have been made of a shorter replica that is gone by now: it would block the log for ever if it
+    could not grow. It never shrinks, so whatever it told before remains true.
+    """
+    if replica.state not in ("none", "fenced"):
         return replica, None
-    return Replica("fenced", length), length
+    copied = replace(replica, state="fenced", length=max(replica.length, length))
+    return copied, copied.length
 
 
 def take_end(replica: Replica, *, end: int) -> tuple[Replica, int | None]:
@@ -211,9 +216,9 @@ def to_fence(log: Log) -> frozenset[NodeId]:
 
 
 def take_fenced(log: Log, *, segment: int, node: NodeId, length: int) -> Log:
-    """TakeFenced: a fenced replica has told what it has."""
+    """TakeFenced: a fenced replica has told what it has; the longest is the latest, as copies may grow."""
     found = log[segment]
-    if found.end is not None:
+    if found.end is not None or length <= found.fenced.get(node, -1):
         return log
     return _with(log, segment, replace(found, fenced={**found.fenced, node: length}))
 
