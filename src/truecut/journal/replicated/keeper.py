@@ -161,7 +161,7 @@ class Keeper(threading.Thread):
 
         def ask() -> None:
             made = self._ask(target, "node.copy", home, request, timeout_s=COPY_TIMEOUT_S)["length"]
-            if made != copying.length:
+            if made is None:
                 return
             if sealed:
                 self._coordinator.repaired(target, (entry.name, number))

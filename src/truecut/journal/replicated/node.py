@@ -96,16 +96,12 @@ class Node:
         key = key_of(home)
         with self._changing:
             found = self._replicas.get(key)
-            good = found is not None and found.damage is None
             if key in self._copying:
                 return None
-            if found is not None and good:
-                look = found.look()
-                if look.length == length and look.state == ("sealed" if sealed else "fenced"):
-                    return length
-                good = look.state == "sealed"
-            if found is not None and (good or not sealed):
-                return None  # damaged and undecided: its word does not count until an end is decided
+            if found is not None:
+                stays, answer = _stays(found, length, sealed=sealed)
+                if stays:
+                    return answer
             self._copying.add(key)
         try:
             made = self._copied(home, source, length, sealed=sealed)
@@ -206,6 +202,18 @@ class Node:
 def key_of(home: Home) -> Key:
     """Log and segment."""
     return home.log, home.segment
+
+
+def _stays(found: StoredReplica, length: int, *, sealed: bool) -> tuple[bool, int | None]:
+    """Whether a replica is not to be replaced by a copy, and what the node answers then."""
+    if found.damage is not None:  # its word does not count; while no end is decided nobody else's does here
+        return not sealed, None
+    look = found.look()
+    if sealed:
+        return look.state == "sealed", look.length if look.length == length else None
+    if look.state == "fenced":  # a copy of a shorter replica may grow
+        return look.length >= length, look.length
+    return True, None
 
 
 def _fenced(length: int) -> core.Replica:
