@@ -16,7 +16,8 @@ from typing import Any
 
 from tests.ports import free_port
 from truecut.errors import TruecutError
-from truecut.journal.replicated.wire import Peer, Security
+from truecut.journal.replicated.wire import Peer
+from truecut.journal.security import Security
 
 START_S = 30.0
 
@@ -146,6 +147,11 @@ class Cluster:
             )
             for n, port in enumerate(self.ports)
         ]
+
+    @staticmethod
+    def with_token(folder: Path, token: Path) -> Cluster:
+        """One whose processes want a token, which is in that file."""
+        return Cluster(folder, options=["--token-file", str(token)], security=Security.read(token_file=token))
 
     def start(self) -> Cluster:
         for process in (self.coordinator, *self.nodes):

@@ -296,11 +296,3 @@ def test_wrong_options_and_schemas_say_what_to_write(
     for attempt, message in attempts:
         with pytest.raises(PySparkException, match=message):
             attempt()
-
-
-def test_a_coordinator_is_not_asked_yet(spark: SparkSession) -> None:
-    """The options are there; what they need is not."""
-    source.register(spark)
-    read = spark.read.format("truecut").option("coordinator", "127.0.0.1:7000").option("log", "shop")
-    with pytest.raises(PySparkException, match="TC6022"):
-        read.load().collect()

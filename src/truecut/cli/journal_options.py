@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -15,10 +14,9 @@ from truecut.cli.parameters import ADDRESS
 
 if TYPE_CHECKING:
     from truecut.journal.contract import Journal, JournalReader
-    from truecut.journal.replicated.wire import Security
+    from truecut.journal.security import Security
 
 _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
-TOKEN_VARIABLE = "TRUECUT_JOURNAL_TOKEN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +30,14 @@ class SecurityFiles:
 
     def read(self) -> Security:
         """The contents."""
-        from truecut.config.secret import Secret
-        from truecut.journal.replicated.wire import Security
+        from truecut.journal.security import Security
 
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise click.UsageError("--tls-cert and --tls-key belong together")
-        token = self.token_file.read_text().strip() if self.token_file else os.environ.get(TOKEN_VARIABLE)
-        return Security(
-            Secret(token) if token else None,
-            self.tls_ca.read_bytes() if self.tls_ca else None,
-            self.tls_cert.read_bytes() if self.tls_cert else None,
-            Secret(self.tls_key.read_text()) if self.tls_key else None,
-        )
+        try:
+            return Security.read(
+                token_file=self.token_file, authority=self.tls_ca, certificate=self.tls_cert, key=self.tls_key
+            )
+        except ValueError:
+            raise click.UsageError("--tls-cert and --tls-key belong together") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +78,7 @@ class Place:
 def security_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """How the processes of a log know each other; becomes the argument `files`."""
 
-    @click.option("--token-file", type=_FILE, help=f"The shared token (or the variable {TOKEN_VARIABLE}).")
+    @click.option("--token-file", type=_FILE, help="The shared token [or TRUECUT_JOURNAL_TOKEN].")
     @click.option("--tls-cert", type=_FILE, help="This process's certificate (PEM); makes a server use TLS.")
     @click.option("--tls-key", type=_FILE, help="Its key (PEM).")
     @click.option("--tls-ca", type=_FILE, help="Whose certificates are believed (PEM); of both sides.")

@@ -16,7 +16,7 @@ from truecut.cli.signals import stopped_by_signals
 from truecut.errors import ExitCode
 
 if TYPE_CHECKING:
-    from truecut.journal.replicated.wire import Security
+    from truecut.journal.security import Security
 
 _data = click.option(
     "--data", type=click.Path(path_type=Path, file_okay=False), required=True, help="Its folder."

@@ -136,16 +136,6 @@ def undecodable(codec: str, position: Position, reason: str) -> TruecutError:
     )
 
 
-def not_yet(what: str) -> TruecutError:
-    """A name that is taken, for something that does not exist yet."""
-    return TruecutError(
-        "TC6022",
-        f"{what} cannot be read yet",
-        fix="Read a log in a folder, by its `path`.",
-        exit_code=ExitCode.WRONG_INPUT,
-    )
-
-
 def unreadable_kind(kind: str, position: Position) -> TruecutError:
     """Leaving it out would leave rows out."""
     return TruecutError(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from truecut.journal import faults
 from truecut.journal.contract import JournalReader
 from truecut.journal.reader import LocalReader
+from truecut.journal.security import Security
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,7 @@ class Where:
     folder: str | None = None
     coordinator: str | None = None  # HOST:PORT
     log: str | None = None
+    security: Security = field(default_factory=Security)
 
     def __str__(self) -> str:
         return self.folder if self.folder is not None else f"{self.log} at {self.coordinator}"
@@ -24,6 +25,10 @@ class Where:
 
 def open_reader(where: Where) -> JournalReader:
     """A reader of the log, in the process that calls."""
-    if where.folder is None:
-        raise faults.not_yet(f"the replicated log {where}")
-    return LocalReader(Path(where.folder))
+    if where.folder is not None:
+        return LocalReader(Path(where.folder))
+    from truecut.journal.replicated.reader import ReplicatedReader
+
+    assert where.coordinator is not None
+    assert where.log is not None
+    return ReplicatedReader(where.coordinator, where.log, security=where.security)

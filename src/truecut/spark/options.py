@@ -9,15 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from truecut.journal.opening import Where
+from truecut.journal.security import Security
 from truecut.model.position import Position
 from truecut.spark.faults import wrong_option
 
 BYTES_MAX = 256 << 20  # of a micro-batch, unless told otherwise
 
 _WHERE = ("path", "coordinator", "log")
+_SECURITY = ("tokenFile", "tlsCa", "tlsCert", "tlsKey")
 _BATCH = ("after", "upto")
 _STREAM = ("startingPosition", "maxBytesPerTrigger", "maxRecordsPerTrigger")
-_NAMES = (*_WHERE, *_BATCH, *_STREAM, "table")
+_NAMES = (*_WHERE, *_SECURITY, *_BATCH, *_STREAM, "table")
 _ADDRESS = re.compile(r"[^\s:]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
 _SIZE = re.compile(r"(\d+)(KiB|MiB|GiB)?")
 _UNITS = {None: 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -88,7 +90,20 @@ def _where(given: Mapping[str, str]) -> Where:
         raise wrong_option("coordinator", "not an address", fix="Give HOST:PORT, e.g. 127.0.0.1:7000.")
     if not log:
         raise wrong_option("log", "missing", fix="Give the name of the log that the coordinator keeps.")
-    return Where(coordinator=coordinator, log=log)
+    return Where(coordinator=coordinator, log=log, security=_security(given))
+
+
+def _security(given: Mapping[str, str]) -> Security:
+    """Files are read here, on the driver; what is in them goes to the executors."""
+    token, authority, certificate, key = (Path(given[name]) if name in given else None for name in _SECURITY)
+    try:
+        return Security.read(token_file=token, authority=authority, certificate=certificate, key=key)
+    except ValueError:
+        fix = "Give both, or neither."
+        raise wrong_option("tlsCert", 'does not stand beside "tlsKey"', fix=fix) from None
+    except OSError as error:
+        name = next(name for name in _SECURITY if given.get(name) == error.filename)
+        raise wrong_option(name, "cannot be read", fix="Give a file that the driver can read.") from error
 
 
 def _table(text: str | None) -> str | None:

@@ -29,6 +29,7 @@ from truecut.spark.typed import Incompatible
 
 PARTITION_BYTES = 16 << 20
 PARTITIONS_MAX = 1_000
+SEEN_S = 10.0
 NOTHING = Position(0, 0)  # before the first record of any log
 
 
@@ -115,6 +116,8 @@ class Reading:
 def _all_of(reader: JournalReader, part: Range) -> Iterator[Entry]:
     """Every record of the range. A reader that does not see all of it yet is an error, never fewer rows."""
     place = part.after.place
+    # The driver has seen it; the replica that this task asks may learn of it a little later.
+    reader.wait(after=before(part.upto), timeout_s=SEEN_S)
     for entry in reader.read(after=part.after, upto=part.upto):
         place += 1
         require(entry.position.place == place, "records follow each other without a gap")

@@ -27,7 +27,6 @@ from truecut.spark.options import Options
 from truecut.spark.ranges import Reading, check_reach, divide, first_after
 
 WAIT_S = 1.0  # for something new, before Spark is told that there is nothing
-POLL_S = 0.02
 
 
 class TruecutStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -70,18 +69,18 @@ class TruecutStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after = _position(start)
         reader = self._open()
         check_reach(reader, after=after)
-        deadline = time.monotonic() + WAIT_S
-        seen: Position | None = None
+        deadline = time.monotonic() + (WAIT_S if self._target is None else 0.0)
+        seen = after
         while True:
-            head = reader.head()
-            if head != seen:  # an unfinished transaction is not looked through again for nothing
-                seen = head
+            left = max(0.0, deadline - time.monotonic())
+            head = reader.wait(after=seen, timeout_s=left)
+            if head is not None and head > seen:
+                seen = head  # an unfinished transaction is not looked through again for nothing
                 end = self._extent(reader, after, limit)
                 if end is not None:
                     return _offset(end)
-            if self._target is not None or time.monotonic() >= deadline:
+            if not left:
                 return start
-            time.sleep(POLL_S)
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
         """The batch in parts. Also asked after a restart, for a batch that was begun before it."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from truecut.journal.address import Address
 from truecut.journal.replicated.coordinator import Coordinator
-from truecut.journal.replicated.wire import Action, Security, Server
+from truecut.journal.replicated.wire import Action, Server
+from truecut.journal.security import Security
 
 
 def serve_coordinator(coordinator: Coordinator, listen: Address, security: Security) -> Server:

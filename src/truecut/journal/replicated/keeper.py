@@ -20,7 +20,8 @@ from truecut.errors import TruecutError
 from truecut.journal.replicated.coordinator import Coordinator
 from truecut.journal.replicated.registry import LogEntry
 from truecut.journal.replicated.replica import Home
-from truecut.journal.replicated.wire import Message, Peer, Security
+from truecut.journal.replicated.wire import Message, Peer
+from truecut.journal.security import Security
 
 AGAIN_S = 0.2  # before the same question is asked again, should it still be one
 IDLE_S = 0.5

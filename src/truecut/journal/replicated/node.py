@@ -24,7 +24,8 @@ from truecut.journal.disk import replace_file
 from truecut.journal.record import Damaged
 from truecut.journal.replicated import faults, replica
 from truecut.journal.replicated.replica import Copy, Home, StoredReplica
-from truecut.journal.replicated.wire import Peer, Security
+from truecut.journal.replicated.wire import Peer
+from truecut.journal.security import Security
 
 FORMAT = 1
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

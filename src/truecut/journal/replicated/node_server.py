@@ -27,7 +27,8 @@ from truecut.journal.record import Damaged
 from truecut.journal.replicated import faults
 from truecut.journal.replicated.node import Node
 from truecut.journal.replicated.replica import Append, Home, StoredReplica
-from truecut.journal.replicated.wire import FRAMES, Message, Peer, Security, Server
+from truecut.journal.replicated.wire import FRAMES, Message, Peer, Server
+from truecut.journal.security import Security
 
 HEARTBEAT_S = 0.2
 SETTLE_S = 0.02  # until the mark of a segment that has gone quiet is durable, too

@@ -25,7 +25,8 @@ from truecut.journal.replicated import faults
 from truecut.journal.replicated.reader import ReplicatedReader
 from truecut.journal.replicated.replica import Home
 from truecut.journal.replicated.stream import ReplicaStream
-from truecut.journal.replicated.wire import Message, Peer, Security
+from truecut.journal.replicated.wire import Message, Peer
+from truecut.journal.security import Security
 from truecut.model.position import Position
 
 REPLICAS = 2

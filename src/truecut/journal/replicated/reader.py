@@ -17,7 +17,8 @@ from truecut.journal.contract import Entry, Outline
 from truecut.journal.frame import Header, decode, decode_heads
 from truecut.journal.record import Damaged, Head, Record
 from truecut.journal.replicated import faults
-from truecut.journal.replicated.wire import Message, Peer, Security
+from truecut.journal.replicated.wire import Message, Peer
+from truecut.journal.security import Security
 from truecut.model.position import Position
 
 PATIENCE_S = 30.0  # for a replica that can be read

@@ -15,7 +15,8 @@ from pyarrow import flight
 
 from truecut.errors import TruecutError
 from truecut.journal.replicated.node_server import ANSWER, SENT, batch_of
-from truecut.journal.replicated.wire import Message, Peer, Security
+from truecut.journal.replicated.wire import Message, Peer
+from truecut.journal.security import Security
 
 _Sending = tuple[
     bytes | None, int, int

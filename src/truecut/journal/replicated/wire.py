@@ -9,7 +9,6 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ from truecut.config.secret import Secret
 from truecut.errors import ExitCode, Fault, Retry, TruecutError
 from truecut.journal.address import Address
 from truecut.journal.replicated import faults
+from truecut.journal.security import Security
 
 VERSION = 1
 FRAMES = pa.schema([("frame", pa.large_binary())])
@@ -35,27 +35,12 @@ _CHANNEL = [  # each connection fails and comes back on its own, soon
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Security:
-    """What proves who somebody is. Holds contents, not paths: it travels to executors."""
-
-    token: Secret | None = None
-    authority: bytes | None = None  # whose certificates are believed (PEM)
-    certificate: bytes | None = None
-    key: Secret | None = None
-
-    @property
-    def encrypted(self) -> bool:
-        """Whether connections are TLS."""
-        return self.authority is not None or self.certificate is not None
-
-    @property
-    def headers(self) -> list[tuple[bytes, bytes]]:
-        """What a call carries."""
-        version = [(b"truecut-journal", str(VERSION).encode())]
-        if self.token is None:
-            return version
-        return [*version, (b"authorization", f"Bearer {self.token.reveal()}".encode())]
+def _headers(security: Security) -> list[tuple[bytes, bytes]]:
+    """What every call carries."""
+    version = [(b"truecut-journal", str(VERSION).encode())]
+    if security.token is None:
+        return version
+    return [*version, (b"authorization", f"Bearer {security.token.reveal()}".encode())]
 
 
 class Peer:
@@ -115,7 +100,7 @@ class Peer:
         self._client.close()
 
     def _options(self, timeout_s: float | None) -> flight.FlightCallOptions:
-        return flight.FlightCallOptions(timeout=timeout_s, headers=self._security.headers)
+        return flight.FlightCallOptions(timeout=timeout_s, headers=_headers(self._security))
 
 
 class Server(flight.FlightServerBase):  # type: ignore[misc]
