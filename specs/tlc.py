@@ -18,7 +18,7 @@ from typing import IO
 
 SPECS = Path(__file__).parent
 MODELS = SPECS / "models"
-LARGE = ("histories", "large", "log-large")  # for `make specs`; all others run with the tests
+LARGE = ("histories", "large", "log-copies", "log-large")  # for `make specs`; all others run with the tests
 _VIOLATED = re.compile(
     r"Error: (?:Invariant|Action property) (\w+) is violated"
     r"|Error: (?:Temporal properties were violated)()"
@@ -50,6 +50,11 @@ def jar() -> Path:
 def small_models() -> list[str]:
     """Every model in the folder but the large ones."""
     return sorted(path.stem for path in MODELS.glob("*.cfg") if path.stem not in LARGE)
+
+
+def walked_logs() -> list[str]:
+    """The models of the segment log along whose graphs the code is walked."""
+    return [model for model in small_models() if model.startswith("log-walk")]
 
 
 def module_of(model: str) -> Path:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
@@ -116,9 +117,17 @@ def sending(state: State, *messages: Mapping[str, Any]) -> Change:
     return {"msgs": state["msgs"] | {Record(sorted(message.items())) for message in messages}}
 
 
-def sent(state: State, kind: str) -> Iterator[dict[str, Any]]:
+def sent(state: State, kind: str) -> list[dict[str, Any]]:
     """What was sent of a kind: it may be taken up again and again."""
-    return (dict(message) for message in state["msgs"] if message.type == kind)
+    return _by_kind(state["msgs"]).get(kind, [])
+
+
+@lru_cache(maxsize=16)  # every action of a state asks for its messages
+def _by_kind(messages: frozenset[Record]) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for message in messages:
+        found.setdefault(message.type, []).append(dict(message))
+    return found
 
 
 def alive(state: State) -> frozenset[NodeId]:

@@ -36,9 +36,10 @@ APPEND_BUGS = {
 }
 
 
-@pytest.mark.parametrize("model", tlc.small_models())
+@pytest.mark.parametrize("model", sorted(set(tlc.small_models()) - set(tlc.walked_logs())))
 def test_everything_holds_in_every_state(model: str) -> None:
-    """The protocol keeps its invariants and properties in each state of the model."""
+    """The protocol keeps its invariants and properties in each state of the model. The walked logs have
+    their verdict where they are walked."""
     verdict = tlc.check(tlc.config(model), module=tlc.module_of(model))
     assert verdict.violated is None, verdict.output[-3000:]
     assert verdict.distinct > 1_000

@@ -21,7 +21,7 @@ from tests.specs.segment_log_mirror import Bounds, Change, State
 from tests.specs.tlavalue import Graph, read_graph
 from truecut.core import segment_log as core
 
-MODELS = ("log-walk", "log-walk-copies", "log-walk-entries", "log-walk-late", "log-walk-next")
+MODELS = tlc.walked_logs()
 ENVIRONMENT = {"CrashProducer", "LoseDisk"}  # nothing of the code takes part
 OUTSIDE = {"sure", "faults"}  # the ghost, and the environment's budget
 # A bug of the machine, the graph that shows it, and where code and spec part.
@@ -56,7 +56,7 @@ def walks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Walk]:
         path = folder / f"{model}.dot"
         options = ("-dump", "dot,actionlabels", str(path))
         verdict = tlc.check(tlc.config(model), module=tlc.module_of(model), workers=1, options=options)
-        assert verdict.violated is None
+        assert verdict.violated is None, verdict.output[-3000:]
         graph = read_graph(path)
         assert len(graph.states) == verdict.distinct
         targets: dict[str, dict[str, list[State]]] = {name: defaultdict(list) for name in graph.states}
