@@ -7,6 +7,7 @@ carry their number, and whoever reads compares all of them: count, order and con
 from __future__ import annotations
 
 import random
+import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -136,14 +137,18 @@ def _records(reader: JournalReader) -> Iterator[bytes]:
             after = head
 
 
-def read_back(log: Log, *, size: int, count: int) -> float:
-    """In a process of its own, everything, compared: the seconds it took, once connected."""
+def read_back(log: Log, *, size: int, count: int, times: int = 1) -> float:
+    """In a process of its own, everything, compared: the seconds it took, once connected; the median."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as elsewhere:
-        return elsewhere.submit(_read, log, size, count).result()
+        return elsewhere.submit(_read, log, size, count, times).result()
 
 
-def _read(log: Log, size: int, count: int) -> float:
+def _read(log: Log, size: int, count: int, times: int) -> float:
     payloads = Payloads(size)
+    return statistics.median(_read_once(log, payloads, count) for _ in range(times))
+
+
+def _read_once(log: Log, payloads: Payloads, count: int) -> float:
     records = log.follow()
     began = time.monotonic()
     number = 0
