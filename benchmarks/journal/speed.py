@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.journal.logs import BATCH_BYTES, SINGLE_BYTES, Log, Payloads, read_back
 
 WINDOW = 16
-READS = 3  # of one log, by one process: the first is slower than the others, Kafka's most
+READS = 3  # of one log, by one process: short, and they scatter
 
 Make = Callable[[str], Log]  # a new, empty log of that name
 Measure = Callable[[str], "Figures"]  # once, under that name
