@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from truecut.cli.parameters import ADDRESS
+from truecut.journal.log_name import is_log_name
 
 if TYPE_CHECKING:
+    from truecut.config.secret import Secret
     from truecut.journal.contract import Journal, JournalReader
     from truecut.journal.replicated.wire import Security
 
@@ -37,13 +39,26 @@ class SecurityFiles:
 
         if (self.tls_cert is None) != (self.tls_key is None):
             raise click.UsageError("--tls-cert and --tls-key belong together")
-        token = self.token_file.read_text().strip() if self.token_file else os.environ.get(TOKEN_VARIABLE)
         return Security(
-            Secret(token) if token else None,
+            self._token(),
             self.tls_ca.read_bytes() if self.tls_ca else None,
             self.tls_cert.read_bytes() if self.tls_cert else None,
-            Secret(self.tls_key.read_text()) if self.tls_key else None,
+            Secret(self.tls_key.read_text(errors="replace")) if self.tls_key else None,
         )
+
+    def _token(self) -> Secret | None:
+        """Something that fits into a header, or an error: an empty file would let everybody in."""
+        from truecut.config.secret import Secret
+
+        given = os.environ.get(TOKEN_VARIABLE, "")
+        if self.token_file is not None:
+            given = self.token_file.read_text(errors="replace").strip()
+        elif not given:
+            return None
+        if not given or not given.isascii() or not given.isprintable() or " " in given:
+            where = "--token-file" if self.token_file else TOKEN_VARIABLE
+            raise click.UsageError(f"{where}: expected one line of letters, digits and signs, without spaces")
+        return Secret(given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +125,7 @@ def place_options(function: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         if (data is None) == (coordinator is None):
             raise click.UsageError("give --data DIR (one folder) or --coordinator HOST:PORT (several nodes)")
-        if not log or log.startswith(".") or "/" in log or len(log) > 200 or not log.isprintable():
+        if not is_log_name(log):
             raise click.BadParameter("a log's name is that of a folder", param_hint="--log")
         return function(*args, place=Place(data, coordinator, log, files), **rest)
 

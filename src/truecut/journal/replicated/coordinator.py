@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from truecut.core import segment_log as core
 from truecut.core.segment_log import Log, NodeId, Segment
 from truecut.errors import Fault, TruecutError
-from truecut.journal.replicated import faults
+from truecut.journal.replicated import faults, fields
 from truecut.journal.replicated.registry import LogEntry, Registry
 from truecut.journal.replicated.replica import Home
 from truecut.journal.replicated.wire import Message
@@ -24,6 +24,8 @@ NODE_TIMEOUT_S = 1.5  # without a heartbeat, until a node counts as down
 REPLACE_AFTER_S = 60.0  # down for so long, and its sealed segments are copied elsewhere
 WAIT_S = 0.5  # of one question, for an answer that is not there yet
 SEGMENTS_MAX = 1000  # in one answer
+REPLICAS_MAX = 9
+FORMER_MAX = 10
 
 
 @dataclass(slots=True)
@@ -36,6 +38,7 @@ class KnownNode:
     suspected_at: float = -2e9  # by a producer that could not write to it
     full: bool = False
     damaged: frozenset[tuple[str, int]] = frozenset()
+    former: tuple[str, ...] = ()  # instances that another one has followed
 
 
 class Coordinator:
@@ -62,29 +65,51 @@ class Coordinator:
 
     def heartbeat(self, told: Message) -> Message:
         """A node lives. It hears which segments it need not keep."""
-        node, address, instance = str(told["node"]), str(told["address"]), str(told["instance"])
-        if told["cluster"] not in (None, self._registry.cluster):
+        node, address = fields.text(told, "node"), fields.address(told, "address")
+        instance, full = fields.text(told, "instance"), fields.flag(told, "full")
+        damaged, abandoned = fields.segments(told, "damaged"), fields.segments(told, "abandoned")
+        if fields.optional_text(told, "cluster") not in (None, self._registry.cluster):
             raise faults.other_cluster(node)
         with self.changed:
-            known = self.nodes.get(node)
-            if known is not None and known.instance not in ("", instance) and self._is_alive(known):
-                raise faults.node_twice(node, known.address)
-            if known is None or known.address != address:
-                self._registry.save_node(node, address)
-                known = self.nodes[node] = KnownNode(address)
-            known.instance, known.heard_at, known.full = instance, self._clock(), bool(told["full"])
-            known.damaged = frozenset((str(log), int(segment)) for log, segment in told["damaged"])
-            for log, segment in told["abandoned"]:
-                self._abandoned(str(log), int(segment))
+            known = self._met(node, address, instance)
+            known.heard_at, known.full, known.damaged = self._clock(), full, frozenset(damaged)
+            for log, segment in abandoned:
+                self._abandoned(log, segment)
             self.changed.notify_all()
             trimmed = {entry.name: entry.log.trimmed for entry in self.logs.values() if entry.log.trimmed}
-        return {"cluster": self._registry.cluster, "trimmed": trimmed}
+            unneeded = [one for one in damaged if self._is_replaced(node, *one)]
+        return {"cluster": self._registry.cluster, "trimmed": trimmed, "unneeded": unneeded}
+
+    def _is_replaced(self, node: NodeId, name: str, number: int) -> bool:
+        """Whether others hold a finished segment in the place of this node."""
+        entry = self.logs.get(name)
+        if entry is None or not entry.log.trimmed < number <= entry.log.last:
+            return False
+        segment = entry.log[number]
+        return segment.end is not None and node not in segment.nodes
+
+    def _met(self, node: NodeId, address: str, instance: str) -> KnownNode:
+        """A node that was started anew where it was takes its own place at once: two cannot listen there."""
+        known = self.nodes.get(node)
+        if known is not None and known.instance not in ("", instance):
+            elsewhere = known.address != address and self._is_alive(known)
+            if elsewhere or instance in known.former:
+                raise faults.node_twice(node, known.address)
+            known.former = (*known.former, known.instance)[-FORMER_MAX:]
+        if known is None:
+            self._registry.save_node(node, address)
+            known = self.nodes[node] = KnownNode(address)
+        elif known.address != address:
+            self._registry.save_node(node, address)
+            known.address = address
+        known.instance = instance
+        return known
 
     # --- what producers ask ---
 
     def open(self, asked: Message) -> Message:
         """Grant: a new owner, whose token is above all others. The log is made if there is none."""
-        name, replicas = str(asked["log"]), int(asked["replicas"])
+        name, replicas = fields.log_name(asked), fields.number(asked, "replicas", least=1, most=REPLICAS_MAX)
         with self.changed:
             entry = self.logs.get(name)
             if entry is None:
@@ -103,10 +128,12 @@ class Coordinator:
 
     def segment(self, asked: Message) -> Message:
         """NewSegment: behind the one that the owner has ended; to the same question the same answer."""
-        after = int(asked["after"])
+        after, suspects = fields.number(asked, "after"), fields.texts(asked, "suspects")
+        end = fields.optional_number(asked, "end")
         with self.changed:
-            self._suspect(asked["suspects"])
-            self.end_by_producer(asked, after)
+            self._owned(asked)
+            self._suspect(suspects)
+            self.end_by_producer(asked, after, end)
             self.changed.wait_for(lambda: self._placed(asked, after) is not None, WAIT_S)
             entry = self._owned(asked)
             if (segment := self._placed(asked, after)) is None:
@@ -115,30 +142,35 @@ class Coordinator:
 
     def close(self, asked: Message) -> Message:
         """DecideByProducer: the owner has finished its segment."""
+        number, end = fields.number(asked, "segment"), fields.number(asked, "end")
         with self.changed:
-            self.end_by_producer(asked, int(asked["segment"]))
+            self.end_by_producer(asked, number, end)
         return {}
 
-    def end_by_producer(self, asked: Message, number: int) -> None:
-        """Within the lock. An end that is told again is the one that was decided."""
-        end, entry = asked.get("end"), self._owned(asked)
-        if end is not None and entry.log.trimmed < number <= entry.log.last:
-            self._step(entry, core.decide_by_producer(entry.log, segment=number, end=int(end)))
+    def end_by_producer(self, asked: Message, number: int, end: int | None) -> None:
+        """Within the lock. An end that is told again is the one that was decided. Only of a segment that was
+        given to this owner: of another one's it cannot know what is committed."""
+        entry = self._owned(asked)
+        if end is None or not entry.log.trimmed < number <= entry.log.last:
+            return
+        if entry.log[number].token == entry.log.token:
+            self._step(entry, core.decide_by_producer(entry.log, segment=number, end=end))
 
     def trim(self, asked: Message) -> Message:
         """The owner needs nothing before this entry any more."""
+        before = fields.number(asked, "before")
         with self.changed:
             entry = self._owned(asked)
-            self._step(entry, core.trim(entry.log, before=int(asked["before"])))
+            self._step(entry, core.trim(entry.log, before=before))
         return {}
 
     # --- what readers ask ---
 
     def segments(self, asked: Message) -> Message:
         """From the one that holds an entry on; from the first that is left if that is later."""
-        number = int(asked["entry"])
+        number, name = fields.number(asked, "entry"), fields.log_name(asked)
         with self.changed:
-            entry = self._entry(str(asked["log"]))
+            entry = self._entry(name)
             found = [
                 (which, segment)
                 for which, segment in entry.log.numbered()
@@ -244,8 +276,8 @@ class Coordinator:
             self._save(entry, replace(entry, log=core.grant(entry.log)))
 
     def _owned(self, asked: Message) -> LogEntry:
-        entry = self._entry(str(asked["log"]))
-        if int(asked["token"]) != entry.log.token:
+        entry = self._entry(fields.log_name(asked))
+        if fields.number(asked, "token") != entry.log.token:
             raise faults.taken_over(entry.name)  # StandDown
         return entry
 
