@@ -58,7 +58,7 @@ def memory(cluster: Cluster, log: ReplicatedLog, *, gigabytes: float) -> dict[st
 def _read_part(reader: ReplicatedReader, payloads: Payloads, *, after: int, upto: int) -> None:
     number = after
     start = Position(1, after) if after else None
-    for position, record in reader.read_committed(after=start, upto=Position(1, upto)):
+    for position, record in reader.read_committed(after=start, last=upto):
         number += 1
         assert position.place == number
         payloads.check(number, record.payload)

@@ -13,6 +13,33 @@ from tests.journal.world import content, texts
 from truecut.journal.contract import JournalReader
 
 
+def run(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """`truecut journal …` to its end, which must come."""
+    return ended(start(*arguments, **environment), stdin)
+
+
+def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    """`truecut journal …`, which is to be ended by `ended`."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "truecut", "journal", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **environment},
+        text=True,
+    )
+
+
+def ended(process: subprocess.Popen[str], stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """What it left behind."""
+    try:
+        out, err = process.communicate(stdin, timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise AssertionError(f"{process.args!r} does not end: {process.communicate()}") from None
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
 class Writer:
     """`truecut journal append` as a process that is fed line after line, and what it has answered."""
 

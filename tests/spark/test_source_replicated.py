@@ -22,7 +22,7 @@ Rows = list[tuple[str, str]]
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """Of this test alone: its nodes are killed. It wants a token."""
     token = tmp_path / "token"
-    token.write_text("a secret\n")
+    token.write_text("a-secret\n")
     running = Cluster.with_token(tmp_path / "cluster", token).start()
     yield running
     running.stop()

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ from truecut.model.position import Position
 
 if TYPE_CHECKING:
     from truecut.journal.contract import Entry, Journal, JournalReader
-    from truecut.journal.inspection import Found
+    from truecut.journal.inspection import Listed
 
 FOLLOW_S = 1.0
 
@@ -113,22 +114,20 @@ def read(place: Place, after: Position | None, upto: Position | None, follow: bo
 @command.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False, exists=True))
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (truecut.journal/v1) on stdout.")
-@click.option("--repair", is_flag=True, help="Cut damaged segments off; the log goes on behind the damage.")
+@click.option(
+    "--repair",
+    is_flag=True,
+    help="Cut damaged segments of a log with one copy off; it goes on behind the damage.",
+)
 def inspect(folder: Path, as_json: bool, repair: bool) -> int:
-    """Show the segments of the logs in DIR and check every byte; exit 4 when something is damaged."""
+    """Show the segments of the logs in DIR and check every byte; exit 4 when something is damaged.
+
+    DIR is the folder of one log or of several, or of a log node, which holds copies of segments.
+    """
     from truecut.cli.output import print_json
-    from truecut.journal import inspection
+    from truecut.journal.inspection import is_node
 
-    logs = inspection.logs_in(folder)
-    if not logs:
-        from truecut.journal import faults
-
-        raise faults.no_log(folder)
-    if repair:
-        for log in logs:
-            for one in inspection.repair(log):
-                click.echo(f"{one.path}: cut off behind record {one.reach.last} ({one.damage})", err=True)
-    found = {log: list(inspection.inspect(log)) for log in logs}
+    found = (_node if is_node(folder) else _local)(folder, repair=repair)
     if as_json:
         documents = [_document(log, segments) for log, segments in found.items()]
         print_json({"schema": "truecut.journal/v1", "logs": documents})
@@ -145,6 +144,26 @@ class _Stopped(Exception):
 
 def _stop() -> None:
     raise _Stopped
+
+
+def _local(folder: Path, *, repair: bool) -> dict[Path, list[Listed]]:
+    from truecut.journal import faults, inspection
+
+    logs = inspection.logs_in(folder)
+    if not logs:
+        raise faults.no_log(folder)
+    for log in logs if repair else ():
+        for one in inspection.repair(log):
+            click.echo(f"{one.path}: cut off behind record {one.reach.last} ({one.damage})", err=True)
+    return {log: [one.listed for one in inspection.inspect(log)] for log in logs}
+
+
+def _node(folder: Path, *, repair: bool) -> dict[Path, list[Listed]]:
+    from truecut.journal.replicated import faults, inspection
+
+    if repair:
+        raise faults.repaired_from_peers(folder)
+    return inspection.inspect_node(folder)
 
 
 class _Printer(threading.Thread):
@@ -203,34 +222,16 @@ def _entries(
         reader.wait(after=after, timeout_s=FOLLOW_S)
 
 
-def _show(log: Path, segments: list[Found]) -> None:
+def _show(log: Path, segments: list[Listed]) -> None:
     click.echo(f"{log}")
     for one in segments:
-        state = "open" if one.segment.reach is None else "sealed"
-        what = f"records {one.segment.start.first} to {one.reach.last}" if one.records else "no records"
+        what = f"records {one.first} to {one.last}" if one.last >= one.first > 0 else "no records"
         notes = [f"{one.torn_bytes} torn bytes, not committed"] if one.torn_bytes else []
-        notes += [f"{one.segment.lost} records lost behind it"] if one.segment.lost else []
+        notes += [f"{one.lost} records lost behind it"] if one.lost else []
         notes += [f"DAMAGED: {one.damage}"] if one.damage else []
-        click.echo(
-            f"  {one.path.name}  {state:6}  {what}, {one.reach.end:,} bytes"
-            + "".join(f"; {n}" for n in notes)
-        )
+        behind = "".join(f"; {note}" for note in notes)
+        click.echo(f"  {one.file}  {one.state:6}  {what}, {one.bytes:,} bytes{behind}")
 
 
-def _document(log: Path, segments: list[Found]) -> dict[str, object]:
-    return {
-        "folder": str(log),
-        "segments": [
-            {
-                "file": one.path.name,
-                "state": "open" if one.segment.reach is None else "sealed",
-                "first": one.segment.start.first,
-                "last": one.reach.last,
-                "bytes": one.reach.end,
-                "torn_bytes": one.torn_bytes,
-                "lost": one.segment.lost,
-                "damage": one.damage,
-            }
-            for one in segments
-        ],
-    }
+def _document(log: Path, segments: list[Listed]) -> dict[str, object]:
+    return {"folder": str(log), "segments": [asdict(one) for one in segments]}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from truecut.cli.parameters import ADDRESS
+from truecut.journal.log_name import is_log_name
 
 if TYPE_CHECKING:
     from truecut.journal.contract import Journal, JournalReader
@@ -36,8 +37,8 @@ class SecurityFiles:
             return Security.read(
                 token_file=self.token_file, authority=self.tls_ca, certificate=self.tls_cert, key=self.tls_key
             )
-        except ValueError:
-            raise click.UsageError("--tls-cert and --tls-key belong together") from None
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ def place_options(function: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         if (data is None) == (coordinator is None):
             raise click.UsageError("give --data DIR (one folder) or --coordinator HOST:PORT (several nodes)")
-        if not log or log.startswith(".") or "/" in log or len(log) > 200 or not log.isprintable():
+        if not is_log_name(log):
             raise click.BadParameter("a log's name is that of a folder", param_hint="--log")
         return function(*args, place=Place(data, coordinator, log, files), **rest)
 

@@ -47,9 +47,12 @@ def serve(data: Path, listen: str, coordinator: str, advertise: str | None, file
     heartbeat.start()
     click.echo(f"node {node.id} listens on {address}, coordinator {coordinator}", err=True)
     stopped = threading.Event()
+    said = None
     with stopped_by_signals(stopped.set):
         while not stopped.wait(_LOOK_S) and heartbeat.refused is None:
-            pass
+            if (hindrance := heartbeat.hindrance) != said and hindrance is not None:
+                click.echo(f"waiting: {hindrance.code} {hindrance.message}\n  fix: {hindrance.fix}", err=True)
+            said = hindrance
     heartbeat.stop()
     if heartbeat.refused is not None:
         raise heartbeat.refused
@@ -130,8 +133,14 @@ def _show(found: dict[str, Any]) -> None:
 
 def _security(files: SecurityFiles, listen: str) -> Security:
     from truecut.journal.address import Address
+    from truecut.journal.replicated.wire import require_protected
 
     security = files.read()
+    require_protected(Address.parse(listen), security)
+    if security.authority is not None and security.certificate is None:
+        raise click.UsageError(
+            "--tls-ca needs --tls-cert and --tls-key here: without them nothing is encrypted"
+        )
     if security.token is not None and not security.encrypted and not Address.parse(listen).loopback:
         click.echo("warning: the token travels unencrypted; --tls-cert and --tls-key encrypt it", err=True)
     return security

@@ -13,12 +13,14 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from truecut.errors import require
 from truecut.journal.record import Damaged, Head, Record, head_bytes, parse_heads
 
 MAGIC = b"TCF1"
 _HEADER = struct.Struct("<4sQIIQIII")
 HEADER_BYTES = _HEADER.size
 HEADS_BYTES_MAX = 16 << 20
+APPEND_HEADS_BYTES_MAX = HEADS_BYTES_MAX // 2  # of one append; a frame holds several small ones
 PAYLOADS_BYTES_MAX = (1 << 32) - 1
 
 
@@ -48,6 +50,19 @@ class Header:
     def size(self) -> int:
         """Bytes of the whole frame."""
         return self.heads_end + self.payloads_bytes
+
+
+def size_of(records: Sequence[Record]) -> int:
+    """Bytes of one append within a frame, which it must fit into: a frame that is too large is never good."""
+    heads_bytes = sum(record.head_size for record in records)
+    payloads_bytes = sum(len(record.payload) for record in records)
+    require(
+        heads_bytes <= APPEND_HEADS_BYTES_MAX, "the records of one append fit into a frame by their number"
+    )
+    require(
+        payloads_bytes <= PAYLOADS_BYTES_MAX // 2, "the records of one append fit into a frame by their size"
+    )
+    return heads_bytes + payloads_bytes
 
 
 def encode(records: Sequence[Record], *, first: int, epoch: int, previous_crc: int) -> tuple[Header, bytes]:

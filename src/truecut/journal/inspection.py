@@ -18,6 +18,20 @@ UNKNOWN_LOST = 1 << 32  # numbers that are left out when nobody can say how many
 
 
 @dataclass(frozen=True, slots=True)
+class Listed:
+    """One segment, or one node's copy of it, as people see it."""
+
+    file: str
+    state: str
+    first: int  # the number of its first record
+    last: int
+    bytes: int
+    torn_bytes: int = 0  # behind it: a write that a crash cut short
+    lost: int = 0  # records behind it
+    damage: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """What was found of one segment."""
 
@@ -32,6 +46,18 @@ class Found:
     def records(self) -> int:
         """How many can be read."""
         return self.reach.last - self.segment.start.first + 1
+
+    @property
+    def listed(self) -> Listed:
+        """For people."""
+        state = "open" if self.segment.reach is None else "sealed"
+        reach = (self.segment.start.first, self.reach.last, self.reach.end)
+        return Listed(self.path.name, state, *reach, self.torn_bytes, self.segment.lost, self.damage)
+
+
+def is_node(folder: Path) -> bool:
+    """Whether it is the folder of a log node, which holds copies of segments."""
+    return (folder / "node.json").exists() or (folder / "node.lock").exists()
 
 
 def logs_in(folder: Path) -> list[Path]:

@@ -23,6 +23,7 @@ from typing import TypeVar
 from truecut.errors import Fault, TruecutError, require
 from truecut.journal import faults
 from truecut.journal.contract import Entry, Outline
+from truecut.journal.frame import size_of
 from truecut.journal.manifest import (
     Manifest,
     changing,
@@ -126,7 +127,7 @@ class LocalJournal:
     def submit(self, records: Sequence[Record], *, expected_last: Position | None = None) -> Future[Position]:
         """Append; answered when durable."""
         require(len(records) > 0, "an append holds a record")
-        size = sum(len(record.payload) for record in records)
+        size = size_of(records)
         submission = _Submission(records, size, Future())
         with self._changed:
             self._changed.wait_for(lambda: self._submitted_bytes < SUBMITTED_BYTES_MAX or self._stopped)

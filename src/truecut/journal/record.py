@@ -42,6 +42,11 @@ class Record:
     last: bool = True
     rows: int = 1  # changes in the payload, for readers who take only so many at a time
 
+    @property
+    def head_size(self) -> int:
+        """Bytes of its head as it is stored."""
+        return _HEAD.size + len(self.codec.encode()) + _SCHEMA.size * len(self.schemas)
+
     def __post_init__(self) -> None:
         require(len(self.payload) <= PAYLOAD_BYTES_MAX, "a record's payload is within its bound")
         require(len(self.codec.encode()) < 256 and len(self.schemas) < 256, "a record's head is small")
@@ -103,6 +108,8 @@ def parse_heads(data: bytes, count: int) -> list[Head]:
             at += codec_bytes
             schemas = struct.unpack_from(f"<{schema_count}Q", data, at)
             at += schema_count * _SCHEMA.size
+            if size > PAYLOAD_BYTES_MAX:
+                raise Damaged("heads")
             record = Record(b"", Kind(kind), codec, generation, schemas, part, bool(last), rows)
             heads.append(Head(record, size, crc))
     except (struct.error, ValueError) as error:

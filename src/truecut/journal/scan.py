@@ -79,7 +79,10 @@ def raw_frames(path: Path, start: Start, *, offset: int, end: int) -> Iterator[t
         file.seek(offset)
         while offset < end:
             fixed = file.read(HEADER_BYTES)
-            data = fixed + file.read(parse_header(fixed).size - HEADER_BYTES)
+            size = parse_header(fixed).size
+            if size > end - offset:  # before so much is read
+                raise Damaged("length")
+            data = fixed + file.read(size - HEADER_BYTES)
             header = verify(memoryview(data))
             if header.epoch != start.epoch:
                 raise Damaged("order")

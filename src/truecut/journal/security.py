@@ -35,11 +35,23 @@ class Security:
     ) -> Security:
         """From files; the token also from the environment. Certificate and key belong together."""
         if (certificate is None) != (key is None):
-            raise ValueError("certificate and key belong together")
-        token = token_file.read_text().strip() if token_file else os.environ.get(TOKEN_VARIABLE)
+            raise ValueError("a certificate and its key belong together")
         return Security(
-            Secret(token) if token else None,
+            _token(token_file),
             authority.read_bytes() if authority else None,
             certificate.read_bytes() if certificate else None,
-            Secret(key.read_text()) if key else None,
+            Secret(key.read_text(errors="replace")) if key else None,
         )
+
+
+def _token(file: Path | None) -> Secret | None:
+    """Something that fits into a header, or an error: an empty file would let everybody in."""
+    given = os.environ.get(TOKEN_VARIABLE, "")
+    if file is not None:
+        given = file.read_text(errors="replace").strip()
+    elif not given:
+        return None
+    if not given or not given.isascii() or not given.isprintable() or " " in given:
+        where = "the token file" if file else TOKEN_VARIABLE
+        raise ValueError(f"{where}: expected one line of letters, digits and signs, without spaces")
+    return Secret(given)

@@ -98,9 +98,9 @@ def _security(given: Mapping[str, str]) -> Security:
     token, authority, certificate, key = (Path(given[name]) if name in given else None for name in _SECURITY)
     try:
         return Security.read(token_file=token, authority=authority, certificate=certificate, key=key)
-    except ValueError:
-        fix = "Give both, or neither."
-        raise wrong_option("tlsCert", 'does not stand beside "tlsKey"', fix=fix) from None
+    except ValueError as error:
+        fix = "Give tlsCert and tlsKey together, and a tokenFile with one token."
+        raise wrong_option("coordinator", str(error), fix=fix) from None
     except OSError as error:
         name = next(name for name in _SECURITY if given.get(name) == error.filename)
         raise wrong_option(name, "cannot be read", fix="Give a file that the driver can read.") from error

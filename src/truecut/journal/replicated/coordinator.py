@@ -11,12 +11,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from truecut.core import segment_log as core
 from truecut.core.segment_log import Log, NodeId, Segment
 from truecut.errors import Fault, TruecutError
-from truecut.journal.replicated import faults
+from truecut.journal.replicated import faults, fields
 from truecut.journal.replicated.registry import LogEntry, Registry
 from truecut.journal.replicated.replica import Home
 from truecut.journal.replicated.wire import Message
@@ -25,6 +24,8 @@ NODE_TIMEOUT_S = 1.5  # without a heartbeat, until a node counts as down
 REPLACE_AFTER_S = 60.0  # down for so long, and its sealed segments are copied elsewhere
 WAIT_S = 0.5  # of one question, for an answer that is not there yet
 SEGMENTS_MAX = 1000  # in one answer
+REPLICAS_MAX = 9
+FORMER_MAX = 10
 
 
 @dataclass(slots=True)
@@ -38,6 +39,7 @@ class KnownNode:
     full: bool = False
     damaged: frozenset[tuple[str, int]] = frozenset()
     missing: frozenset[tuple[str, int]] = frozenset()  # of those: it should have them, and has nothing
+    former: tuple[str, ...] = ()  # instances that another one has followed
 
 
 class Coordinator:
@@ -64,33 +66,56 @@ class Coordinator:
 
     def heartbeat(self, told: Message) -> Message:
         """A node lives. It hears which segments it need not keep."""
-        node, address, instance = str(told["node"]), str(told["address"]), str(told["instance"])
-        if told["cluster"] not in (None, self._registry.cluster):
+        node, address = fields.text(told, "node"), fields.address(told, "address")
+        instance, full = fields.text(told, "instance"), fields.flag(told, "full")
+        damaged, abandoned = fields.segments(told, "damaged"), fields.segments(told, "abandoned")
+        if fields.optional_text(told, "cluster") not in (None, self._registry.cluster):
             raise faults.other_cluster(node)
         with self.changed:
-            known = self.nodes.get(node)
-            if known is not None and known.instance not in ("", instance) and self._is_alive(known):
-                raise faults.node_twice(node, known.address)
-            if known is None or known.address != address:
-                self._registry.save_node(node, address)
-                known = self.nodes[node] = KnownNode(address)
-            before = known.full, known.damaged, self._is_alive(known)
+            known = self._met(node, address, instance)
+            before = known.full, known.damaged, self._is_alive(known), known.heard_at > known.suspected_at
             if "has" in told:
-                known.missing = self._missing(node, _keys(told["has"]))
-            known.instance, known.heard_at, known.full = instance, self._clock(), bool(told["full"])
-            known.damaged = _keys(told["damaged"]) | known.missing
-            for log, segment in told["abandoned"]:
-                self._abandoned(str(log), int(segment))
-            if before != (known.full, known.damaged, True) or known.suspected_at > -1e9:
+                known.missing = self._missing(node, frozenset(fields.segments(told, "has")))
+            known.heard_at, known.full = self._clock(), full
+            known.damaged = frozenset(damaged) | known.missing
+            for log, segment in abandoned:
+                self._abandoned(log, segment)
+            if before != (known.full, known.damaged, True, True):
                 self.changed.notify_all()
             trimmed = {entry.name: entry.log.trimmed for entry in self.logs.values() if entry.log.trimmed}
-        return {"cluster": self._registry.cluster, "trimmed": trimmed}
+            unneeded = [one for one in damaged if self._is_replaced(node, *one)]
+        return {"cluster": self._registry.cluster, "trimmed": trimmed, "unneeded": unneeded}
+
+    def _is_replaced(self, node: NodeId, name: str, number: int) -> bool:
+        """Whether others hold a finished segment in the place of this node."""
+        entry = self.logs.get(name)
+        if entry is None or not entry.log.trimmed < number <= entry.log.last:
+            return False
+        segment = entry.log[number]
+        return segment.end is not None and node not in segment.nodes
+
+    def _met(self, node: NodeId, address: str, instance: str) -> KnownNode:
+        """A node that was started anew where it was takes its own place at once: two cannot listen there."""
+        known = self.nodes.get(node)
+        if known is not None and known.instance not in ("", instance):
+            elsewhere = known.address != address and self._is_alive(known)
+            if elsewhere or instance in known.former:
+                raise faults.node_twice(node, known.address)
+            known.former = (*known.former, known.instance)[-FORMER_MAX:]
+        if known is None:
+            self._registry.save_node(node, address)
+            known = self.nodes[node] = KnownNode(address)
+        elif known.address != address:
+            self._registry.save_node(node, address)
+            known.address = address
+        known.instance = instance
+        return known
 
     # --- what producers ask ---
 
     def open(self, asked: Message) -> Message:
         """Grant: a new owner, whose token is above all others. The log is made if there is none."""
-        name, replicas = str(asked["log"]), int(asked["replicas"])
+        name, replicas = fields.log_name(asked), fields.number(asked, "replicas", least=1, most=REPLICAS_MAX)
         with self.changed:
             entry = self.logs.get(name)
             if entry is None:
@@ -109,10 +134,12 @@ class Coordinator:
 
     def segment(self, asked: Message) -> Message:
         """NewSegment: behind the one that the owner has ended; to the same question the same answer."""
-        after = int(asked["after"])
+        after, suspects = fields.number(asked, "after"), fields.texts(asked, "suspects")
+        end = fields.optional_number(asked, "end")
         with self.changed:
-            self._suspect(asked["suspects"])
-            self.end_by_producer(asked, after)
+            self._owned(asked)
+            self._suspect(suspects)
+            self.end_by_producer(asked, after, end)
             self.changed.wait_for(lambda: self._placed(asked, after) is not None, WAIT_S)
             entry = self._owned(asked)
             if (segment := self._placed(asked, after)) is None:
@@ -121,21 +148,26 @@ class Coordinator:
 
     def close(self, asked: Message) -> Message:
         """DecideByProducer: the owner has finished its segment."""
+        number, end = fields.number(asked, "segment"), fields.number(asked, "end")
         with self.changed:
-            self.end_by_producer(asked, int(asked["segment"]))
+            self.end_by_producer(asked, number, end)
         return {}
 
-    def end_by_producer(self, asked: Message, number: int) -> None:
-        """Within the lock. An end that is told again is the one that was decided."""
-        end, entry = asked.get("end"), self._owned(asked)
-        if end is not None and entry.log.trimmed < number <= entry.log.last:
-            self._step(entry, core.decide_by_producer(entry.log, segment=number, end=int(end)))
+    def end_by_producer(self, asked: Message, number: int, end: int | None) -> None:
+        """Within the lock. An end that is told again is the one that was decided. Only of a segment that was
+        given to this owner: of another one's it cannot know what is committed."""
+        entry = self._owned(asked)
+        if end is None or not entry.log.trimmed < number <= entry.log.last:
+            return
+        if entry.log[number].token == entry.log.token:
+            self._step(entry, core.decide_by_producer(entry.log, segment=number, end=end))
 
     def trim(self, asked: Message) -> Message:
         """The owner needs nothing before this entry any more."""
+        before = fields.number(asked, "before")
         with self.changed:
             entry = self._owned(asked)
-            self._step(entry, core.trim(entry.log, before=int(asked["before"])))
+            self._step(entry, core.trim(entry.log, before=before))
         return {}
 
     # --- what readers ask ---
@@ -143,18 +175,20 @@ class Coordinator:
     def segments(self, asked: Message) -> Message:
         """Those that hold something, from the one with an entry on; without an entry the last two. Waits for
         one that is newer than the caller knows."""
-        name, number, newer_than = str(asked["log"]), asked.get("entry"), int(asked.get("newer_than", -1))
+        name, number = fields.log_name(asked), fields.optional_number(asked, "entry")
+        newer_than = fields.number(asked, "newer_than", least=-1)
+        wait_s = fields.seconds(asked, "wait_s", most=30.0)
         with self.changed:
             self.changed.wait_for(
                 lambda: max(_holding(self._entry(name).log), default=0) > newer_than,
-                min(float(asked.get("wait_s", 0)), 30.0),
+                wait_s,
             )
             entry = self._entry(name)
             holding = _holding(entry.log)
             if number is None:
                 found = sorted(holding)[-2:]
             else:
-                behind = (which for which, last in holding.items() if last >= int(number))
+                behind = (which for which, last in holding.items() if last >= number)
                 found = sorted(behind)[:SEGMENTS_MAX]
             described = [self._described(entry, which, entry.log[which]) for which in found]
             first = entry.log.segments[0].first if entry.log.segments else 0
@@ -270,8 +304,8 @@ class Coordinator:
         )
 
     def _owned(self, asked: Message) -> LogEntry:
-        entry = self._entry(str(asked["log"]))
-        if int(asked["token"]) != entry.log.token:
+        entry = self._entry(fields.log_name(asked))
+        if fields.number(asked, "token") != entry.log.token:
             raise faults.taken_over(entry.name)  # StandDown
         return entry
 
@@ -340,10 +374,6 @@ def _holding(log: Log) -> dict[int, float]:
         for number, segment in log.numbered()
         if segment.end != 0
     }
-
-
-def _keys(told: Iterable[Iterable[Any]]) -> frozenset[tuple[str, int]]:
-    return frozenset((str(log), int(segment)) for log, segment in told)
 
 
 def _fault(error: TruecutError) -> Fault:

@@ -22,7 +22,8 @@ def unreachable(address: str) -> TruecutError:
     return TruecutError(
         "TC6041",
         f"{address} does not answer",
-        fix="Check that it runs, and that both sides use TLS or neither; it is tried again.",
+        fix="Check that it runs, that both sides use TLS or neither, and that it believes your certificate; "
+        "it is tried again.",
         retry=Retry.RETRYABLE,
     )
 
@@ -54,6 +55,47 @@ def other_version(found: str, known: int) -> TruecutError:
         f"the caller speaks version {found} of the log's protocol, this process speaks {known}",
         fix="Run the same version of truecut everywhere.",
         exit_code=ExitCode.UNFIT_ENVIRONMENT,
+    )
+
+
+def certificates_do_not_fit(address: str) -> TruecutError:
+    """TLS on one side only, or certificates that nobody believes."""
+    return TruecutError(
+        "TC6059",
+        f"no encrypted connection to {address}: it does not speak TLS, or its certificate is not believed",
+        fix="Give the --tls-ca that signed its certificate, which must name its address; or no --tls options "
+        "at all where it has none.",
+        exit_code=ExitCode.WRONG_INPUT,
+    )
+
+
+def bad_log_name() -> TruecutError:
+    """It would be a path, or no folder at all."""
+    return TruecutError(
+        "TC6060",
+        "the name of the log cannot be that of a folder",
+        fix="Choose a name of at most 200 bytes that prints, without a slash, and with no dot in front.",
+        exit_code=ExitCode.WRONG_INPUT,
+    )
+
+
+def overloaded(what: str) -> TruecutError:
+    """For the moment."""
+    return TruecutError(
+        "TC6061",
+        f"the node cannot do that now ({what})",
+        fix="Raise its limits (`ulimit -n`) if it happens often; it is tried again.",
+        retry=Retry.RETRYABLE,
+    )
+
+
+def not_fenced(log: str, segment: int) -> TruecutError:
+    """Somebody wants everything that it has, while more may come."""
+    return TruecutError(
+        "TC6062",
+        f"segment {segment} of the log {log} is still written to on this node; it cannot be copied",
+        fix="None needed: it is copied once it is fenced.",
+        retry=Retry.RETRYABLE,
     )
 
 
@@ -184,6 +226,27 @@ def bad_frame(what: str) -> TruecutError:
         f"a frame arrived that is not what was sent ({what})",
         fix="None needed: it is sent again.",
         retry=Retry.RETRYABLE,
+    )
+
+
+def identity_damaged(path: Path, what: str) -> TruecutError:
+    """Nobody can say which node this is."""
+    return TruecutError(
+        "TC6063",
+        f"{path} is damaged: {what}",
+        fix="Put a copy of the file back; or start the node with an empty folder: what it held is copied "
+        "from the others.",
+        exit_code=ExitCode.VERIFICATION_FAILED,
+    )
+
+
+def repaired_from_peers(folder: Path) -> TruecutError:
+    """Cutting a replica short would lose what the others have."""
+    return TruecutError(
+        "TC6064",
+        f"{folder} is the folder of a log node; --repair is for logs that have no other copy",
+        fix="None needed: a running node (`truecut journal serve`) repairs its replicas from the others.",
+        exit_code=ExitCode.WRONG_INPUT,
     )
 
 

@@ -13,7 +13,7 @@ import os
 import threading
 import uuid
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,11 @@ from truecut.journal.replicated import faults, replica
 from truecut.journal.replicated.replica import Copy, Home, StoredReplica
 from truecut.journal.replicated.wire import Peer
 from truecut.journal.security import Security
+from truecut.journal.segment import PAGE_BYTES
 
 FORMAT = 1
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+TRANSIENT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 ABANDONED_S = 5.0  # without its producer, until an open segment is reported
 _PROBE_BYTES = 1 << 20
 _COPY_TIMEOUT_S = 600.0
@@ -42,7 +44,7 @@ class Node:
     def __init__(self, folder: Path, security: Security) -> None:
         """Take the folder; read what is there."""
         folder.mkdir(parents=True, exist_ok=True)
-        self._folder = folder
+        self.folder = folder
         self._logs = folder / "logs"
         self._logs.mkdir(exist_ok=True)
         self._security = security
@@ -71,10 +73,12 @@ class Node:
 
     def failed(self, error: OSError) -> Exception:
         """A full disk is said so, until there is room again."""
+        if error.errno in TRANSIENT:
+            return faults.overloaded(error.strerror or type(error).__name__)
         if error.errno not in FULL:
-            return journal_faults.failed(self._folder, error.strerror or type(error).__name__)
+            return journal_faults.failed(self.folder, error.strerror or type(error).__name__)
         self._full.set()
-        return journal_faults.disk_full(self._folder)
+        return journal_faults.disk_full(self.folder)
 
     # --- what the coordinator asks ---
 
@@ -99,18 +103,22 @@ class Node:
             found = self._replicas.get(key)
             if key in self._copying:
                 return None
-            if found is not None:
-                stays, answer = _stays(found, length, sealed=sealed)
+            if found is not None and not sealed:
+                stays, answer = _stays(found, length)
                 if stays:
                     return answer
             self._copying.add(key)
         try:
+            if found is not None and found.damage is None and sealed:
+                if _of_log(found, home).end(length) == length:
+                    return length  # left from before, and enough
+                found.give_way()
             made = self._copied(home, source, length, sealed=sealed)
+            with self._changing:
+                self._replicas[key] = made
         finally:
             with self._changing:
                 self._copying.discard(key)
-        with self._changing:
-            self._replicas[key] = made
         return length
 
     def _copied(self, home: Home, source: str, length: int, *, sealed: bool) -> StoredReplica:
@@ -127,6 +135,7 @@ class Node:
         except OSError as error:
             raise self.failed(error) from error
         finally:
+            copy.close()
             peer.close()
 
     def drop(self, trimmed: Mapping[str, int]) -> None:
@@ -136,6 +145,18 @@ class Node:
             removed = [self._replicas.pop(key) for key in gone]
         for one in removed:
             replica.remove(one.path)
+
+    def forget(self, keys: Iterable[Key]) -> None:
+        """Damaged replicas that others have taken the place of: kept in quarantine, and nothing else."""
+        for key in keys:
+            with self._changing:
+                found = self._replicas.get(key)
+                if found is None or found.damage is None or key in self._copying:
+                    continue
+                del self._replicas[key]
+            if found.path.exists():
+                replica.keep_in_quarantine(found.path)
+            replica.remove(found.path)
 
     # --- what readers ask ---
 
@@ -172,7 +193,7 @@ class Node:
         """Whether the disk is; found out by writing to it, once it has been."""
         if self._full.is_set():
             with suppress(OSError):
-                probe = self._folder / "probe"
+                probe = self.folder / "probe"
                 try:
                     replace_file(probe, bytes(_PROBE_BYTES))
                     self._full.clear()
@@ -183,7 +204,7 @@ class Node:
     def join(self, cluster: str) -> None:
         """From here on its data belongs to this coordinator's logs."""
         if self.cluster is None:
-            _write_identity(self._folder, self.id, cluster)
+            _write_identity(self.folder, self.id, cluster)
             self.cluster = cluster
         elif self.cluster != cluster:
             raise faults.other_cluster(self.id)
@@ -205,15 +226,13 @@ def key_of(home: Home) -> Key:
     return home.log, home.segment
 
 
-def _stays(found: StoredReplica, length: int, *, sealed: bool) -> tuple[bool, int | None]:
-    """Whether a replica is not to be replaced by a copy, and what the node answers then."""
-    if found.damage is not None:  # its word does not count; while no end is decided nobody else's does here
-        return not sealed, None
+def _stays(found: StoredReplica, length: int) -> tuple[bool, int | None]:
+    """Whether a replica of an undecided segment is not replaced by a copy, and what is answered then."""
+    if found.damage is not None:
+        return True, None  # its word does not count until an end is decided
     look = found.look()
-    if sealed:
-        return look.state == "sealed", look.length if look.length == length else None
-    if look.state == "fenced":  # a copy of a shorter replica may grow
-        return look.length >= length, look.length
+    if look.state == "fenced":
+        return look.length >= length, look.length  # a copy of a shorter replica may grow
     return True, None
 
 
@@ -240,30 +259,42 @@ def _lock(folder: Path) -> int:
 
 def _load(logs: Path) -> Iterator[StoredReplica]:
     """Every replica; what was begun and never became one is removed."""
-    for path in logs.glob("*/*.log"):
-        if not path.with_suffix(".state").exists():
+    replica.finish_copies(logs)
+    for path in sorted(logs.glob("*/*.log")):
+        if path.with_suffix(".state").exists():
+            continue
+        if path.stat().st_size > PAGE_BYTES:  # a replica has a state before it has records
+            yield StoredReplica.unknown(path, "its state is missing")
+        else:
             replica.remove(path)
     for path in sorted(logs.glob("*/*.state")):
         yield StoredReplica.load(path)
 
 
 def _identity(folder: Path) -> tuple[str, str | None]:
-    """Made once. Without it nobody could say whose data this is."""
-    path = folder / "node.json"
-    if not path.exists():
-        if any((folder / "logs").iterdir()):
-            raise journal_faults.corrupt(path, "it is missing")
+    """Made once."""
+    if not (folder / "node.json").exists() and not any((folder / "logs").iterdir()):
         _write_identity(folder, str(uuid.uuid4()), None)
+    return read_identity(folder)
+
+
+def read_identity(folder: Path) -> tuple[str, str | None]:
+    """The node, and whose logs it holds. Without that nobody could say whose data this is."""
+    path = folder / "node.json"
     try:
         document: dict[str, Any] = json.loads(path.read_bytes())
         crc = document.pop("crc")
-        if document["format"] > FORMAT:
-            raise journal_faults.unknown_format(path, document["format"])
         if zlib.crc32(json.dumps(document, sort_keys=True).encode()) != crc:
             raise ValueError("checksum")
+        if document["format"] > FORMAT:
+            raise journal_faults.unknown_format(path, document["format"])
         return document["node"], document["cluster"]
+    except FileNotFoundError:
+        raise faults.identity_damaged(path, "it is missing") from None
+    except OSError as error:
+        raise faults.identity_damaged(path, f"it cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise journal_faults.corrupt(path, "it is not what was written") from error
+        raise faults.identity_damaged(path, "it is not what was written") from error
 
 
 def _write_identity(folder: Path, node: str, cluster: str | None) -> None:

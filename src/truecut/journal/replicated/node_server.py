@@ -6,7 +6,6 @@ last looked as one frame, syncs, and answers (group commit).
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import queue
@@ -20,20 +19,22 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
-from truecut.errors import ExitCode, Retry, TruecutError
+from truecut.errors import ExitCode, Fault, Retry, TruecutError
+from truecut.journal import faults as journal_faults
 from truecut.journal.address import Address
-from truecut.journal.frame import decode
+from truecut.journal.frame import APPEND_HEADS_BYTES_MAX, decode
 from truecut.journal.record import Damaged
-from truecut.journal.replicated import faults
+from truecut.journal.replicated import faults, fields
 from truecut.journal.replicated.node import Node
 from truecut.journal.replicated.replica import Append, Home, StoredReplica
-from truecut.journal.replicated.wire import FRAMES, Message, Peer, Server
+from truecut.journal.replicated.wire import BROKEN, FRAMES, Message, Peer, Server, message_of
 from truecut.journal.security import Security
 
 HEARTBEAT_S = 0.2
 SETTLE_S = 0.02  # until the mark of a segment that has gone quiet is durable, too
 GROUP_BYTES_MAX = 8 << 20
 PENDING_MAX = 16
+LOOK_S_MAX = 30.0
 BATCH_BYTES = 1 << 20  # of frames sent at once to a reader
 
 SENT = struct.Struct("<QQ")  # index of the first entry (0: none), how many are known to be committed
@@ -69,44 +70,41 @@ class NodeServer(Server):
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """A producer's appends to one segment."""
-        self.answer(lambda: self._take(json.loads(descriptor.command), reader, writer))
+        self.answer(lambda: self._take(message_of(descriptor.command or b"null"), reader, writer))
 
     def _take(self, command: Message, reader: Any, writer: Any) -> None:
-        replica = self._node.replica_for(Home(**command["home"]))
+        home = fields.home(command)
+        replica = self._node.replica_for(home)
         with replica.written_to():
-            self._take_all(_Committing(self._node, replica, writer), reader)
+            self._take_all(home, _Committing(self._node, replica, writer), reader)
 
-    def _take_all(self, committing: _Committing, reader: Any) -> None:
+    def _take_all(self, home: Home, committing: _Committing, reader: Any) -> None:
         committing.start()
         try:
             while True:
-                chunk = reader.read_chunk()
-                index, known = SENT.unpack(chunk.app_metadata.to_pybytes())
-                if not index:
-                    committing.take(Append(0, (), known), 0)
-                    continue
-                frame = memoryview(chunk.data.column(0)[0].as_buffer())
-                committing.take(Append(index, decode(frame)[1], known), len(frame))
+                committing.take(*_append_of(home, reader.read_chunk()))
         except StopIteration:
             pass
-        except (Damaged, struct.error, AttributeError, IndexError) as error:
-            raise faults.bad_frame(type(error).__name__) from error
-        except flight.FlightError:
+        except Damaged as damage:
+            raise faults.bad_frame(str(damage)) from damage
+        except pa.ArrowInvalid as error:
+            raise faults.bad_frame("not a stream of frames") from error
+        except BROKEN:
             pass  # the producer is gone
         finally:
             committing.end()
 
     def do_get(self, context: Any, ticket: Any) -> Any:
         """Frames of one segment."""
-        frames = self.answer(lambda: self._frames(json.loads(ticket.ticket)))
+        frames = self.answer(lambda: self._frames(message_of(ticket.ticket)))
         return flight.GeneratorStream(FRAMES, self._batches(frames))
 
     def _frames(self, asked: Message) -> Iterator[bytes]:
-        key = (str(asked["log"]), int(asked["segment"]))
-        after, upto = int(asked["after"]), int(asked["upto"])
-        if asked.get("heads"):
+        key = _key(asked)
+        after, upto = fields.number(asked, "after"), fields.number(asked, "upto")
+        if fields.optional_flag(asked, "heads"):
             return self._node.heads(key, after=after, upto=upto)
-        return self._node.read(key, after=after, upto=upto, withheld=bool(asked.get("withheld")))
+        return self._node.read(key, after=after, upto=upto, withheld=fields.optional_flag(asked, "withheld"))
 
     def _batches(self, frames: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
         gathered: list[bytes] = []
@@ -121,24 +119,24 @@ class NodeServer(Server):
             yield batch_of(gathered)
 
     def _fence(self, asked: Message) -> Message:
-        return {"length": self._node.fence(Home(**asked["home"]))}
+        return {"length": self._node.fence(fields.home(asked))}
 
     def _end(self, asked: Message) -> Message:
-        return {"end": self._node.end(Home(**asked["home"]), end=int(asked["end"]))}
+        return {"end": self._node.end(fields.home(asked), end=fields.number(asked, "end"))}
 
     def _copy(self, asked: Message) -> Message:
         made = self._node.copy(
-            Home(**asked["home"]),
-            source=str(asked["source"]),
-            length=int(asked["length"]),
-            sealed=bool(asked["sealed"]),
+            fields.home(asked),
+            source=fields.address(asked, "source"),
+            length=fields.number(asked, "length"),
+            sealed=fields.flag(asked, "sealed"),
         )
         return {"length": made}
 
     def _look(self, asked: Message) -> Message:
-        key = (str(asked["log"]), int(asked["segment"]))
-        look = self._node.look(key, beyond=int(asked["beyond"]), wait_s=min(float(asked["wait_s"]), 30.0))
-        return asdict(look)
+        beyond = fields.number(asked, "beyond", least=-1)
+        wait_s = fields.seconds(asked, "wait_s", most=LOOK_S_MAX)
+        return asdict(self._node.look(_key(asked), beyond=beyond, wait_s=wait_s))
 
 
 class _Committing(threading.Thread):
@@ -223,7 +221,7 @@ class _Committing(threading.Thread):
             if code:
                 self._over = True
                 self._writer.write(pa.py_buffer(ANSWER.pack(code, last)))
-        except (flight.FlightError, pa.ArrowException):
+        except BROKEN:
             self._over = True  # the producer is gone
 
 
@@ -236,15 +234,20 @@ class Heartbeat(threading.Thread):
         self._address = address
         self._peer = Peer(coordinator, security)
         self._instance = str(uuid.uuid4())
-        self._stop = threading.Event()
+        self._stopping = threading.Event()
         self.refused: TruecutError | None = None
+        self.hindrance: Fault | None = None  # why the coordinator does not hear of it
         self.heard = threading.Event()  # the coordinator has answered
 
     def run(self) -> None:
-        while not self._stop.wait(HEARTBEAT_S if self.heard.is_set() else HEARTBEAT_S / 4):
+        while not self._stopping.wait(HEARTBEAT_S if self.heard.is_set() else HEARTBEAT_S / 4):
             try:
                 self.beat()
+                self.hindrance = None
+            except OSError as error:  # of its own disk; the next one may find it better
+                self.hindrance = journal_faults.failed(self._node.folder, error.strerror or "unknown").fault
             except TruecutError as error:
+                self.hindrance = error.fault
                 if error.fault.retry is not Retry.RETRYABLE:
                     self.refused = error
                     self.heard.set()
@@ -265,11 +268,12 @@ class Heartbeat(threading.Thread):
         answer = self._peer.ask("coordinator.heartbeat", {**told, **found})
         node.join(answer["cluster"])
         node.drop(answer["trimmed"])
+        node.forget((log, segment) for log, segment in answer["unneeded"])
         self.heard.set()
 
     def stop(self) -> None:
         """No more of it."""
-        self._stop.set()
+        self._stopping.set()
 
 
 def batch_of(frames: list[bytes]) -> pa.RecordBatch:
@@ -280,6 +284,33 @@ def batch_of(frames: list[bytes]) -> pa.RecordBatch:
     else:
         column = pa.array(frames, pa.large_binary())
     return pa.record_batch([column], schema=FRAMES)
+
+
+def _append_of(home: Home, chunk: Any) -> tuple[Append, int]:
+    """What a producer sent, and its size; Damaged when it is not exactly one frame for its place, or less.
+
+    How much is committed (`known`) is its producer's word: a node alone cannot know what the others have. It
+    is never taken to be more than what is here.
+    """
+    if chunk.app_metadata is None or chunk.app_metadata.size != SENT.size:
+        raise Damaged("metadata")
+    index, known = SENT.unpack(chunk.app_metadata.to_pybytes())
+    if not index and (chunk.data is None or not chunk.data.num_rows):
+        return Append(0, (), known), 0
+    batch = chunk.data
+    if batch is None or batch.schema != FRAMES or batch.num_rows != 1 or batch.column(0).null_count:
+        raise Damaged("not one frame")
+    frame = memoryview(batch.column(0)[0].as_buffer())
+    header, records = decode(frame)
+    if header.heads_bytes > APPEND_HEADS_BYTES_MAX:
+        raise Damaged("size")
+    if header.first != home.first + index or header.epoch != home.token:
+        raise Damaged("place")
+    return Append(index, records, known), len(frame)
+
+
+def _key(asked: Message) -> tuple[str, int]:
+    return fields.log_name(asked), fields.number(asked, "segment", most=fields.SEGMENT_MAX)
 
 
 def die(error: TruecutError) -> None:

@@ -19,7 +19,7 @@ from truecut.core import segment_log as core
 from truecut.errors import Fault, Retry, TruecutError, require
 from truecut.journal import faults as journal_faults
 from truecut.journal.contract import Entry, Outline
-from truecut.journal.frame import whole
+from truecut.journal.frame import size_of, whole
 from truecut.journal.record import Record
 from truecut.journal.replicated import faults
 from truecut.journal.replicated.reader import ReplicatedReader
@@ -153,7 +153,7 @@ class ReplicatedJournal:
     def submit(self, records: Sequence[Record], *, expected_last: Position | None = None) -> Future[Position]:
         """Append; answered when durable."""
         require(len(records) > 0, "an append holds a record")
-        size = sum(len(record.payload) for record in records)
+        size = size_of(records)
         submission = _Submission(records, size, Future())
         with self._changed:
             self._wait_until_ready()

@@ -1,7 +1,9 @@
 """What the coordinator remembers: nodes, logs and their segments, in SQLite, durable before it is answered.
 
-Every change of a log is one transaction that names the version it follows. Rows carry checksums, and a log's
-row says how many segments it has: SQLite itself would not notice a flipped bit.
+Every change of a log is one transaction that names the version it follows. Rows carry checksums, the first
+one says how many logs and nodes there are, and a log's row how many segments: SQLite itself would not notice
+a flipped bit. For the same reason there is no write-ahead log: what follows a flipped bit in it would be
+forgotten in silence.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ import os
 import sqlite3
 import uuid
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,48 +62,45 @@ class Registry:
         except BlockingIOError:
             os.close(self._lock)
             raise faults.folder_in_use(folder) from None
-        try:
+        with self._reading():
             self._database = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
-            self._database.execute("PRAGMA journal_mode = WAL")
-            self._database.execute("PRAGMA synchronous = FULL")
             (found,) = self._database.execute("PRAGMA integrity_check(1)").fetchone()
             if found != "ok":
                 raise faults.registry_damaged(self.path, "SQLite's integrity check fails")
-            self._database.executescript(_TABLES)
-            self.cluster, self._logs = self._meta()
-        except sqlite3.DatabaseError as error:
-            raise faults.registry_damaged(self.path, "it is no database any more") from error
+            self._database.execute("PRAGMA journal_mode = TRUNCATE")
+            self._database.execute("PRAGMA synchronous = FULL")
+            if not os.fstat(self._lock).st_size:
+                self._make()
+            self.cluster, self._counts = self._meta()
+            self._nodes = self._read_nodes()
+            self._entries = self._read_logs()
 
     def nodes(self) -> dict[str, str]:
-        """The addresses of all nodes that were ever heard of."""
-        rows = self._database.execute("SELECT id, body, crc FROM node ORDER BY id")
-        return {node: self._checked(node, body, crc)["address"] for node, body, crc in rows}
+        """The addresses of all nodes that were ever heard of, when it was opened."""
+        return self._nodes
 
     def logs(self) -> list[LogEntry]:
-        """Everything that is known of the logs."""
-        rows = self._database.execute("SELECT name, version, body, crc FROM log ORDER BY name").fetchall()
-        if len(rows) != self._logs:
-            raise faults.registry_damaged(self.path, f"{self._logs} logs are known and {len(rows)} found")
-        return [self._log(*row) for row in rows]
+        """Everything that was known of the logs when it was opened."""
+        return self._entries
 
     def save_node(self, node: str, address: str) -> None:
         """Where it listens now."""
         body = json.dumps({"address": address})
-        self._database.execute("INSERT OR REPLACE INTO node VALUES (?, ?, ?)", (node, body, _crc(node, body)))
+        row = (node, body, _crc(node, body))
+        with self._transaction():
+            known = self._database.execute("SELECT 1 FROM node WHERE id = ?", (node,)).fetchone()
+            self._database.execute("INSERT OR REPLACE INTO node VALUES (?, ?, ?)", row)
+            if not known:
+                self._count("nodes")
 
     def save_log(self, before: LogEntry | None, after: LogEntry) -> LogEntry:
         """Compare and set: it follows exactly that version."""
         require(before is None or before.version == after.version, "a change follows what was read")
         failpoint("coordinator_saving")
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
-            saved = LogEntry(after.name, after.id, after.replicas, after.log, after.version + 1)
+        saved = LogEntry(after.name, after.id, after.replicas, after.log, after.version + 1)
+        with self._transaction():
             self._save_head(before, saved)
             self._save_segments(before.log if before else Log(), saved)
-            self._database.execute("COMMIT")
-        except BaseException:
-            self._database.execute("ROLLBACK")
-            raise
         failpoint("coordinator_saved")
         return saved
 
@@ -108,7 +109,58 @@ class Registry:
         self._database.close()
         os.close(self._lock)
 
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All of it or nothing, also of what is counted."""
+        counts = dict(self._counts)
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._database.execute("COMMIT")
+        except BaseException:
+            self._counts = counts
+            self._database.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Whatever cannot be understood is damage."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise faults.registry_damaged(self.path, "it is no database any more") from error
+        except (ValueError, LookupError, TypeError) as error:
+            raise faults.registry_damaged(self.path, "a row is not what was written") from error
+
     # --- rows ---
+
+    def _make(self) -> None:
+        """Once: from here on the lock file says that there is a registry, and its loss is noticed."""
+        self._database.executescript(_TABLES)
+        if not self._database.execute("SELECT 1 FROM meta").fetchone():
+            self._require_empty()
+            self.cluster, self._counts = str(uuid.uuid4()), {"logs": 0, "nodes": 0}
+            self._save_meta()
+        os.pwrite(self._lock, b"made\n", 0)
+        os.fsync(self._lock)
+
+    def _read_nodes(self) -> dict[str, str]:
+        rows = self._database.execute("SELECT id, body, crc FROM node ORDER BY id").fetchall()
+        self._require_count("nodes", len(rows))
+        return {node: self._checked(node, body, crc)["address"] for node, body, crc in rows}
+
+    def _read_logs(self) -> list[LogEntry]:
+        rows = self._database.execute("SELECT name, version, body, crc FROM log ORDER BY name").fetchall()
+        self._require_count("logs", len(rows))
+        return [self._log(*row) for row in rows]
+
+    def _require_count(self, what: str, found: int) -> None:
+        if found != self._counts[what]:
+            raise faults.registry_damaged(self.path, f"{self._counts[what]} {what} are known, {found} found")
+
+    def _count(self, what: str) -> None:
+        self._counts = {**self._counts, what: self._counts[what] + 1}
+        self._save_meta()
 
     def _save_head(self, before: LogEntry | None, saved: LogEntry) -> None:
         log = saved.log
@@ -119,8 +171,7 @@ class Registry:
             self._database.execute(
                 "INSERT INTO log VALUES (?, ?, ?, ?)", (saved.name, saved.version, body, crc)
             )
-            self._logs += 1
-            self._save_meta()
+            self._count("logs")
             return
         changed = self._database.execute(
             "UPDATE log SET version = ?, body = ?, crc = ? WHERE name = ? AND version = ?",
@@ -154,17 +205,14 @@ class Registry:
         log = Log(segments, found["token"], found["trimmed"])
         return LogEntry(name, found["id"], found["replicas"], log, version)
 
-    def _meta(self) -> tuple[str, int]:
+    def _meta(self) -> tuple[str, dict[str, int]]:
         row = self._database.execute("SELECT body, crc FROM meta").fetchone()
         if row is None:
-            self._require_empty()
-            self.cluster, self._logs = str(uuid.uuid4()), 0
-            self._save_meta()
-            return self.cluster, self._logs
+            raise faults.registry_damaged(self.path, "its first row is missing")
         found = self._checked(*row)
         if found["format"] > FORMAT:
             raise journal_faults.unknown_format(self.path, found["format"])
-        return found["cluster"], found["logs"]
+        return found["cluster"], {"logs": found["logs"], "nodes": found["nodes"]}
 
     def _require_empty(self) -> None:
         for table in ("node", "log", "segment"):
@@ -172,7 +220,7 @@ class Registry:
                 raise faults.registry_damaged(self.path, "its first row is missing")
 
     def _save_meta(self) -> None:
-        body = json.dumps({"format": FORMAT, "cluster": self.cluster, "logs": self._logs})
+        body = json.dumps({"format": FORMAT, "cluster": self.cluster, **self._counts})
         self._database.execute("INSERT OR REPLACE INTO meta VALUES (1, ?, ?)", (body, _crc(body)))
 
     def _checked(self, *row: Any) -> dict[str, Any]:

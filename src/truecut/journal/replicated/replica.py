@@ -10,6 +10,7 @@ cuts by saying so: what the file has behind it is never read.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -23,17 +24,17 @@ from pathlib import Path
 from typing import Any
 
 from truecut.core import segment_log as core
-from truecut.errors import require
 from truecut.journal import faults as journal_faults
 from truecut.journal.disk import replace_file, sync_folder
 from truecut.journal.frame import Header, decode, parse_header, whole
 from truecut.journal.record import Damaged, Record
 from truecut.journal.replicated import faults
-from truecut.journal.scan import frames, offset_of, raw_frames, scan
+from truecut.journal.scan import Scanned, frames, offset_of, raw_frames, scan
 from truecut.journal.segment import Reach, SegmentWriter, Start, read_start
 from truecut.runtime.failpoint import failpoint
 
 FORMAT = 1
+ASIDE = "-copy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,40 +117,38 @@ class StoredReplica:
         """What a node finds when it starts. Damage is found, not raised."""
         path = state_path.with_suffix(".log")
         try:
-            home, replica, reach, generation, damage = _read_state(state_path)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            segment = int(state_path.stem) if state_path.stem.isdigit() else 0
-            unknown = StoredReplica(Home(state_path.parent.name, "00" * 16, segment, 0, 0), path)
-            unknown.damage = "its state is not what was written"
-            return unknown
-        found = StoredReplica(home, path)
-        found._replica, found._reach, found.damage = replica, reach, damage
-        if damage is None:
-            found._look_at_file(generation)
+            stored = read_state(state_path)
+        except Damaged as damage:
+            return StoredReplica.unknown(path, str(damage))
+        found = StoredReplica(stored.home, path)
+        found._replica, found._reach, found.damage = stored.replica, stored.reach, stored.damage
+        if stored.damage is None:
+            found._look_at_file(stored)
         return found
 
-    def _look_at_file(self, generation: int) -> None:
-        start = self.home.start
+    @staticmethod
+    def unknown(path: Path, damage: str) -> StoredReplica:
+        """A copy of which nobody can say what it is."""
+        segment = int(path.stem) if path.stem.isdigit() else 0
+        found = StoredReplica(Home(path.parent.name, "00" * 16, segment, 0, 0), path)
+        found.damage = damage
+        return found
+
+    def _look_at_file(self, stored: Stored) -> None:
         try:
-            if read_start(self.path) != start:
-                raise Damaged("first page")
-            if self._replica.state == "sealed":
-                self._generations = [(1, generation)]
-                if self.path.stat().st_size < self._reach.end:
-                    raise Damaged("length")
+            examined = examine(self.path, stored, every_byte=False)
+            if stored.replica.state == "sealed":
+                self._generations = [(1, stored.generation)]
                 return
-            scanned = scan(self.path, start)
-            if scanned.damage is not None:
-                raise Damaged(scanned.damage)
-            for _, header, records in frames(self.path, start, end=scanned.reach.end):
+            for _, header, records in frames(self.path, self.home.start, end=examined.reach.end):
                 self._note_generations(header.first - self.home.first, records)
-        except FileNotFoundError:
-            self._damaged("its file is missing")
         except Damaged as damage:
             self._damaged(str(damage))
+        except OSError as error:
+            self._damaged(f"it cannot be read ({error.strerror})")
         else:
-            self._reach = scanned.reach
-            self._replica = core.restarted(self._replica, length=scanned.reach.last - self.home.first)
+            self._reach = examined.reach
+            self._replica = core.restarted(self._replica, length=examined.reach.last - self.home.first)
 
     # --- who writes to it ---
 
@@ -248,6 +247,13 @@ class StoredReplica:
             failpoint("node_ended")
             return told
 
+    def give_way(self) -> None:
+        """Another copy comes in its place: this one says and writes nothing more."""
+        with self._changed:
+            if self.damage is None:
+                self._stop_writing()
+                self.damage = "another copy takes its place"
+
     # --- reading ---
 
     def look(self, *, beyond: int = -1, wait_s: float = 0.0) -> Look:
@@ -272,7 +278,8 @@ class StoredReplica:
         with self._changed:
             self._must_be_good()
             replica = self._replica
-            require(not withheld or replica.state in ("fenced", "sealed"), "a copy is made of what is fenced")
+            if withheld and replica.state not in ("fenced", "sealed"):
+                raise faults.not_fenced(self.home.log, self.home.segment)
             upto = min(upto, replica.length if withheld else replica.visible)
             end = self._reach.end
         if after >= upto:
@@ -290,13 +297,17 @@ class StoredReplica:
             damage = "its file is missing"
         except Damaged as found:
             damage = str(found)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            damage = "it cannot be read"
         with self._changed:
             self._damaged(damage)
         raise faults.replica_damaged(self.home.log, self.home.segment)
 
     # --- within the lock ---
 
-    def _put(self, replica: core.Replica, damage: str | None = None) -> None:
+    def _put(self, replica: core.Replica, damage: str | None = None, path: Path | None = None) -> None:
         """The state, durable before anybody hears of it."""
         document = {
             "format": FORMAT,
@@ -312,7 +323,7 @@ class StoredReplica:
             "damage": damage,
         }
         document["crc"] = zlib.crc32(json.dumps(document, sort_keys=True).encode())
-        replace_file(self.path.with_suffix(".state"), json.dumps(document).encode())
+        replace_file((path or self.path).with_suffix(".state"), json.dumps(document).encode())
         with self._changed:
             self._replica = replica
             self._changed.notify_all()
@@ -354,13 +365,14 @@ class StoredReplica:
 
 
 class Copy:
-    """A copy of a segment in the making: beside the others, in place only when it is whole."""
+    """A copy of a segment in the making: beside the others until it is whole. Once its state is written it is
+    one, and a node that stops there puts it in its place when it starts."""
 
     def __init__(self, home: Home, folder: Path) -> None:
         self._home = home
         self._path = home.file_in(folder)
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._aside = self._path.with_name(f"{self._path.stem}-copy.log")
+        self._aside = self._path.with_name(f"{self._path.stem}{ASIDE}.log")
         self._made = StoredReplica(home, self._path)
         self._writer = SegmentWriter(self._aside, home.start)
 
@@ -378,16 +390,16 @@ class Copy:
         if self._writer.reach.last - self._home.first != replica.length:
             raise Damaged("length")
         self._writer.sync()
-        self._writer.close()
-        if self._path.exists():
-            _keep_aside(self._path)
-        os.replace(self._aside, self._path)
-        os.replace(self._aside.with_suffix(".index"), self._path.with_suffix(".index"))
-        sync_folder(self._path.parent)
-        failpoint("node_copied")
         self._made._reach = self._writer.reach
-        self._made._put(replica)
+        self._made._put(replica, path=self._aside)
+        failpoint("node_copied")
+        _put_in_place(self._aside)
         return self._made
+
+    def close(self) -> None:
+        """Let go of it, finished or not."""
+        self._writer.close()
+        remove(self._aside)
 
 
 def remove(path: Path) -> None:
@@ -396,12 +408,32 @@ def remove(path: Path) -> None:
         path.with_suffix(suffix).unlink(missing_ok=True)
 
 
+def finish_copies(logs: Path) -> None:
+    """Those that were whole when the node stopped are put in their place; the others are removed."""
+    for state in logs.glob(f"*/*{ASIDE}.state"):
+        _put_in_place(state.with_suffix(".log"))
+    for path in logs.glob(f"*/*{ASIDE}.*"):
+        path.unlink()
+
+
+def _put_in_place(aside: Path) -> None:
+    """What is there is kept in quarantine. The state goes last: until then it is done again."""
+    place = aside.with_name(f"{aside.stem.removesuffix(ASIDE)}.log")
+    if place.exists() and aside.exists():
+        keep_in_quarantine(place)
+    for suffix in (".log", ".index", ".state"):
+        if aside.with_suffix(suffix).exists():
+            os.replace(aside.with_suffix(suffix), place.with_suffix(suffix))
+            sync_folder(place.parent)
+
+
 def _cut(header: Header, data: bytes, last: int) -> bytes:
     _, records = decode(memoryview(data))
     return whole(records[: last - header.first + 1], first=header.first, epoch=header.epoch)
 
 
-def _keep_aside(path: Path) -> None:
+def keep_in_quarantine(path: Path) -> None:
+    """The file as it is, besides."""
     quarantine = path.parent / "quarantine"
     quarantine.mkdir(exist_ok=True)
     aside = quarantine / path.name
@@ -410,15 +442,53 @@ def _keep_aside(path: Path) -> None:
     sync_folder(quarantine)
 
 
-def _read_state(path: Path) -> tuple[Home, core.Replica, Reach, int, str | None]:
-    document: dict[str, Any] = json.loads(path.read_bytes())
-    crc = document.pop("crc")
-    if document["format"] > FORMAT:
-        raise journal_faults.unknown_format(path, document["format"])
-    if zlib.crc32(json.dumps(document, sort_keys=True).encode()) != crc:
-        raise ValueError("checksum")
-    home = Home(*(document[key] for key in ("log", "log_id", "segment", "first", "token")))
-    length = document["length"]
-    seen = length if document["state"] == "sealed" else 0
-    replica = core.Replica(document["state"], length, seen)
-    return home, replica, Reach(*document["reach"]), document["generation"], document["damage"]
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a state file says."""
+
+    home: Home
+    replica: core.Replica
+    reach: Reach
+    generation: int
+    damage: str | None
+
+
+def read_state(path: Path) -> Stored:
+    """Damaged when it is not what was written; a format from the future is an error of its own."""
+    try:
+        document: dict[str, Any] = json.loads(path.read_bytes())
+        crc = document.pop("crc")
+        if zlib.crc32(json.dumps(document, sort_keys=True).encode()) != crc:
+            raise Damaged("its state is not what was written")
+        if document["format"] > FORMAT:
+            raise journal_faults.unknown_format(path, document["format"])
+        home = Home(*(document[key] for key in ("log", "log_id", "segment", "first", "token")))
+        length = document["length"]
+        seen = length if document["state"] == "sealed" else 0
+        replica = core.Replica(document["state"], length, seen)
+        return Stored(home, replica, Reach(*document["reach"]), document["generation"], document["damage"])
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise Damaged("its state is not what was written") from error
+    except OSError as error:
+        raise Damaged(f"its state cannot be read ({error.strerror})") from error
+
+
+def examine(path: Path, stored: Stored, *, every_byte: bool) -> Scanned:
+    """A copy's file against its state; Damaged when it is not all there. Of a sealed one only its beginning
+    and its size, unless `every_byte`: readers check what they read. Behind its end anything may be."""
+    home, replica = stored.home, stored.replica
+    try:
+        if read_start(path) != home.start:
+            raise Damaged("first page")
+        if replica.state == "sealed" and not every_byte:
+            if path.stat().st_size < stored.reach.end:
+                raise Damaged("length")
+            return Scanned(stored.reach, home.first + replica.length)
+        scanned = scan(path, home.start)
+    except FileNotFoundError:
+        raise Damaged("its file is missing") from None
+    if scanned.damage is not None and replica.state != "sealed":
+        raise Damaged(scanned.damage)
+    if scanned.reach.last < home.first + replica.length:
+        raise Damaged(f"it has {replica.length} records, and {scanned.reach.last - home.first} can be read")
+    return scanned

@@ -15,7 +15,7 @@ from pyarrow import flight
 
 from truecut.errors import TruecutError
 from truecut.journal.replicated.node_server import ANSWER, SENT, batch_of
-from truecut.journal.replicated.wire import Message, Peer
+from truecut.journal.replicated.wire import BROKEN, Message, Peer
 from truecut.journal.security import Security
 
 _Sending = tuple[
@@ -59,7 +59,8 @@ class ReplicaStream:
     def _send(self) -> None:
         try:
             writer, answers = self._peer.put(self._command)
-            threading.Thread(target=self._listen, args=(answers,), daemon=True).start()
+            listening = threading.Thread(target=self._listen, args=(answers,), daemon=True)
+            listening.start()
             while (sending := self._sending.get()) is not None:
                 frame, index, known = sending
                 told = pa.py_buffer(SENT.pack(index, known))
@@ -67,11 +68,15 @@ class ReplicaStream:
                     writer.write_metadata(told)
                 else:
                     writer.write_with_metadata(batch_of([frame]), told)
+            writer.done_writing()
+            listening.join()  # closing while somebody listens would block both for good
             writer.close()
         except TruecutError as error:
             self._over(error.fault.code)
-        except (flight.FlightError, pa.ArrowException, OSError) as error:
+        except BROKEN as error:
             self._over(self._peer.failure(error).fault.code)
+        finally:
+            self._peer.close()
 
     def _listen(self, answers: flight.FlightMetadataReader) -> None:
         try:
@@ -83,5 +88,5 @@ class ReplicaStream:
                     self._over(f"answer {code}")
                     return
             self._over("ended")
-        except (flight.FlightError, pa.ArrowException, OSError) as error:
+        except BROKEN as error:
             self._over(self._peer.failure(error).fault.code)

@@ -24,13 +24,15 @@ VERSION = 1
 FRAMES = pa.schema([("frame", pa.large_binary())])
 ASK_TIMEOUT_S = 2.0
 
+BROKEN = (flight.FlightError, pa.ArrowException, OSError)  # what pyarrow raises when a call fails
+
 Message = dict[str, Any]
 Action = Callable[[Message], Message]
 
 _CHANNEL = [  # each connection fails and comes back on its own, soon
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # in spite of its name the time to connect
     ("grpc.max_reconnect_backoff_ms", 500),
 ]
 
@@ -64,7 +66,7 @@ class Peer:
             body = json.dumps(request).encode()
             results = self._client.do_action(flight.Action(action, body), self._options(timeout_s))
             return dict(json.loads(next(iter(results)).body.to_pybytes()))
-        except (flight.FlightError, pa.ArrowException, StopIteration) as error:
+        except (*BROKEN, StopIteration, ValueError) as error:
             raise self.failure(error) from error
 
     def put(self, command: Message) -> tuple[Any, Any]:
@@ -72,7 +74,7 @@ class Peer:
         descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
         try:
             writer, answers = self._client.do_put(descriptor, FRAMES, self._options(None))
-        except (flight.FlightError, pa.ArrowException) as error:
+        except BROKEN as error:
             raise self.failure(error) from error
         return writer, answers
 
@@ -81,9 +83,8 @@ class Peer:
         try:
             stream = self._client.do_get(flight.Ticket(json.dumps(ticket).encode()), self._options(timeout_s))
             for chunk in stream:
-                for frame in chunk.data.column(0):
-                    yield memoryview(frame.as_buffer())
-        except (flight.FlightError, pa.ArrowException) as error:
+                yield from _frames_of(chunk.data)
+        except BROKEN as error:
             raise self.failure(error) from error
 
     def failure(self, error: Exception) -> TruecutError:
@@ -93,6 +94,8 @@ class Peer:
             return told
         if isinstance(error, flight.FlightUnauthenticatedError | flight.FlightUnauthorizedError):
             return faults.refused(self.address)
+        if "Ssl handshake failed" in str(error):
+            return faults.certificates_do_not_fit(self.address)
         return faults.unreachable(self.address)
 
     def close(self) -> None:
@@ -107,8 +110,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
     """A process that answers questions: `actions` by name. It listens as soon as it is made."""
 
     def __init__(self, role: str, listen: Address, security: Security, actions: Mapping[str, Action]) -> None:
-        if not listen.loopback and security.token is None and not _mutual(security):
-            raise faults.exposed(str(listen))
+        require_protected(listen, security)
         scheme = "grpc+tls" if security.certificate else "grpc"
         key = security.key.reveal() if security.key else None
         self._role = role
@@ -134,7 +136,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
             return act()
         except TruecutError as error:
             raise flight.FlightServerError(error.fault.message, _telling(error)) from error
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             told = faults.not_understood(type(error).__name__)
             raise flight.FlightServerError(told.fault.message, _telling(told)) from error
 
@@ -142,7 +144,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
         found = self._actions.get(action.type)
         if found is None:
             raise faults.wrong_role(self._role, action.type)
-        return found(json.loads(action.body.to_pybytes()))
+        return found(message_of(action.body.to_pybytes()))
 
 
 class _Guard(flight.ServerMiddlewareFactory):  # type: ignore[misc]
@@ -153,13 +155,39 @@ class _Guard(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
     def start_call(self, info: Any, headers: Mapping[str, list[str]]) -> None:
         if self._token is not None:
-            (given,) = headers.get("authorization") or [""]
-            if not hmac.compare_digest(given.encode(), f"Bearer {self._token.reveal()}".encode()):
+            given = _only(headers, "authorization").encode(errors="replace")
+            if not hmac.compare_digest(given, f"Bearer {self._token.reveal()}".encode()):
                 raise flight.FlightUnauthenticatedError("the token is not the right one")
-        (version,) = headers.get("truecut-journal") or ["none"]
+        version = _only(headers, "truecut-journal")
         if version != str(VERSION):
-            error = faults.other_version(version, VERSION)
+            error = faults.other_version(version[:20] or "none", VERSION)
             raise flight.FlightServerError(error.fault.message, _telling(error))
+
+
+def require_protected(listen: Address, security: Security) -> None:
+    """Nobody listens to other machines who would answer anybody."""
+    if not listen.loopback and security.token is None and not _mutual(security):
+        raise faults.exposed(str(listen))
+
+
+def message_of(body: bytes) -> Message:
+    """A question or a command as it was sent; ValueError when it is none."""
+    found = json.loads(body)
+    if not isinstance(found, dict):
+        raise faults.not_understood("it is not a document")
+    return found
+
+
+def _only(headers: Mapping[str, list[str]], name: str) -> str:
+    given = headers.get(name) or []
+    return str(given[0]) if len(given) == 1 else ""
+
+
+def _frames_of(batch: pa.RecordBatch) -> Iterator[memoryview]:
+    if batch is None or batch.schema != FRAMES or batch.column(0).null_count:
+        raise pa.ArrowInvalid("not frames")
+    for frame in batch.column(0):
+        yield memoryview(frame.as_buffer())
 
 
 def _mutual(security: Security) -> bool:
@@ -175,5 +203,5 @@ def _told(data: bytes) -> TruecutError | None:
     try:
         code, message, fix, retry, exit_code = json.loads(data)
         return TruecutError.of(Fault(code, message, fix, Retry(retry)), ExitCode(exit_code))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
