@@ -38,7 +38,7 @@ class SecurityFiles:
                 token_file=self.token_file, authority=self.tls_ca, certificate=self.tls_cert, key=self.tls_key
             )
         except ValueError as error:
-            raise click.UsageError(str(error)) from None
+            raise click.UsageError(f"{error} (--token-file; --tls-cert, --tls-key)") from None
 
 
 @dataclass(frozen=True, slots=True)
