@@ -48,12 +48,16 @@ class Node:
         self._logs = folder / "logs"
         self._logs.mkdir(exist_ok=True)
         self._security = security
-        self._lock = _lock(folder)
-        self.id, self.cluster = _identity(folder)
         self._changing = threading.Lock()
         self._copying: set[Key] = set()
         self._full = threading.Event()
-        self._replicas = {key_of(found.home): found for found in _load(self._logs)}
+        self._lock = _lock(folder)
+        try:
+            self.id, self.cluster = _identity(folder)
+            self._replicas = {key_of(found.home): found for found in _load(self._logs)}
+        except BaseException:
+            os.close(self._lock)
+            raise
 
     # --- what a producer asks ---
 

@@ -62,6 +62,13 @@ class Registry:
         except BlockingIOError:
             os.close(self._lock)
             raise faults.folder_in_use(folder) from None
+        try:
+            self._open()
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _open(self) -> None:
         with self._reading():
             self._database = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
             (found,) = self._database.execute("PRAGMA integrity_check(1)").fetchone()
