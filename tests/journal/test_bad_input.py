@@ -19,11 +19,12 @@ from tests.ports import free_port
 from truecut.errors import ExitCode, TruecutError
 from truecut.journal.frame import APPEND_HEADS_BYTES_MAX, encode, parse_header, size_of
 from truecut.journal.record import Record
+from truecut.journal.replicated import wire
 from truecut.journal.replicated.node import Node
 from truecut.journal.replicated.producer import ReplicatedJournal
 from truecut.journal.replicated.reader import ReplicatedReader
 from truecut.journal.replicated.replica import Home
-from truecut.journal.replicated.wire import Message, Peer, Security
+from truecut.journal.replicated.wire import Message, Peer
 
 NOT_FOLDERS = [
     "",
@@ -41,6 +42,7 @@ NOT_FOLDERS = [
     None,
     ["x"],
 ]
+OPTIONAL = [("beyond", -1), ("newer_than", -1), ("end", None), ("entry", None)]
 NOT_COUNTS = [-1, 1 << 63, 10**40, 1.5, float("nan"), float("inf"), True, "1", None, [], {}]
 HOME = asdict(Home("other", "cd" * 16, 1, 0, 1))
 
@@ -60,7 +62,7 @@ COORDINATOR: dict[str, Message] = {
     "segment": {"log": "log", "token": 1, "after": 0, "end": 1, "suspects": []},
     "close": {"log": "log", "token": 1, "segment": 1, "end": 1},
     "trim": {"log": "log", "token": 1, "before": 1},
-    "segments": {"log": "log", "entry": 1},
+    "segments": {"log": "log", "entry": 1, "newer_than": -1, "wait_s": 0.0},
 }
 NODE: dict[str, Message] = {
     "fence": {"home": HOME},
@@ -118,7 +120,7 @@ def _instead_of(key: str, value: Any) -> list[Any]:
     if isinstance(value, bool):
         return [None, 0, "yes", []]
     if isinstance(value, int):
-        return [one for one in NOT_COUNTS if (key, one) not in (("beyond", -1), ("end", None))]
+        return [one for one in NOT_COUNTS if (key, one) not in OPTIONAL]
     if isinstance(value, float):
         return [-1, float("nan"), float("inf"), "1", None, True]
     if isinstance(value, list):
@@ -179,7 +181,7 @@ def test_another_version_is_refused(log: Served, monkeypatch: pytest.MonkeyPatch
     """By coordinator and node, before anything else is looked at; and a caller without one, too."""
     for given in ([b"2"], [b"99"], [b"-1"], [b"x" * 500], [b"1", b"1"], []):
         headers = [(b"truecut-journal", version) for version in given]
-        monkeypatch.setattr(Security, "headers", headers)
+        monkeypatch.setattr(wire, "headers_of", lambda _, given=headers: given)
         for peer in (log.coordinator, log.node):
             with pytest.raises(TruecutError, match="TC6044") as raised:
                 peer.ask("node.look", {})

@@ -32,7 +32,8 @@ from truecut.journal.replicated.node_server import ANSWER, SENT
 from truecut.journal.replicated.producer import ReplicatedJournal
 from truecut.journal.replicated.reader import ReplicatedReader
 from truecut.journal.replicated.replica import Home
-from truecut.journal.replicated.wire import FRAMES, Peer, Security
+from truecut.journal.replicated.wire import FRAMES, Peer, headers_of
+from truecut.journal.security import Security
 
 SEED = 20_261
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -50,7 +51,7 @@ class Target:
         self.journal = ReplicatedJournal(self.cluster.address, "log", answer_timeout_s=30.0)
         self.journal.append(RECORDS)
         segments = Peer(self.cluster.address, Security()).ask(
-            "coordinator.segments", {"log": "log", "entry": 1}
+            "coordinator.segments", {"log": "log", "entry": 1, "newer_than": -1, "wait_s": 0}
         )
         (open_one,) = segments["segments"]
         self.home = Home("log", segments["log_id"], 1, 0, open_one["token"])
@@ -133,7 +134,7 @@ def _mutated(rng: random.Random, data: bytes) -> bytes:
 
 
 def _options() -> flight.FlightCallOptions:
-    return flight.FlightCallOptions(timeout=10.0, headers=Security().headers)
+    return flight.FlightCallOptions(timeout=10.0, headers=headers_of(Security()))
 
 
 def test_garbage_questions(target: Target) -> None:
@@ -143,7 +144,7 @@ def test_garbage_questions(target: Target) -> None:
     actions: list[tuple[str, dict[str, Any]]] = [
         ("node.look", {"log": "log", "segment": 1, "beyond": 0, "wait_s": 0.0}),
         ("node.copy", {"home": home, "source": target.node, "length": 3, "sealed": False}),
-        ("coordinator.segments", {"log": "log", "entry": 1}),
+        ("coordinator.segments", {"log": "log", "entry": 1, "newer_than": -1, "wait_s": 0}),
         ("coordinator.close", {"log": "log", "token": 999, "segment": 1, "end": 1}),
         ("coordinator.segment", {"log": "log", "token": 999, "after": 1, "end": 0, "suspects": ["x"]}),
     ]

@@ -176,8 +176,8 @@ class Coordinator:
         """Those that hold something, from the one with an entry on; without an entry the last two. Waits for
         one that is newer than the caller knows."""
         name, number = fields.log_name(asked), fields.optional_number(asked, "entry")
-        newer_than = fields.number({"newer_than": -1, **asked}, "newer_than", least=-1)
-        wait_s = fields.seconds({"wait_s": 0, **asked}, "wait_s", most=30.0)
+        newer_than = fields.number(asked, "newer_than", least=-1)
+        wait_s = fields.seconds(asked, "wait_s", most=30.0)
         with self.changed:
             self.changed.wait_for(
                 lambda: max(_holding(self._entry(name).log), default=0) > newer_than,

@@ -37,7 +37,10 @@ PENDING_MAX = 16
 LOOK_S_MAX = 30.0
 BATCH_BYTES = 1 << 20  # of frames sent at once to a reader
 
-SENT = struct.Struct("<QQ")  # index of the first entry (0: none), how many are known to be committed
+# Index of the first entry (0: none), how many are known to be committed. A small frame follows at once: it
+# need not be made a batch of. A large one is the batch, which is not copied.
+SENT = struct.Struct("<QQ")
+SMALL_BYTES = 16 << 10
 ANSWER = struct.Struct("<BQ")  # what became of it, up to which entry
 ANSWERS = {"appended": 0, "had already": 0, "closed": 1, "gap": 2, "full": 3}
 
@@ -147,12 +150,14 @@ class _Committing(threading.Thread):
         self._node = node
         self._replica = replica
         self._writer = writer
-        self._pending: queue.Queue[tuple[Append, int] | None] = queue.Queue(PENDING_MAX)
+        self._pending: queue.SimpleQueue[tuple[Append, int] | None] = queue.SimpleQueue()
+        self._room = threading.Semaphore(PENDING_MAX)
         self._over = False
 
     def take(self, append: Append, size: int) -> None:
         """Waits while too much is pending."""
         if not self._over:
+            self._room.acquire()
             self._pending.put((append, size))
 
     def end(self) -> None:
@@ -172,6 +177,8 @@ class _Committing(threading.Thread):
             group, last = self._group(first)
             if group and not self._over:
                 settled = not self._commit(group) and settled
+            if group:
+                self._room.release(len(group))
             if last:
                 self._settle()
                 return
@@ -292,15 +299,19 @@ def _append_of(home: Home, chunk: Any) -> tuple[Append, int]:
     How much is committed (`known`) is its producer's word: a node alone cannot know what the others have. It
     is never taken to be more than what is here.
     """
-    if chunk.app_metadata is None or chunk.app_metadata.size != SENT.size:
+    if chunk.app_metadata is None or chunk.app_metadata.size < SENT.size:
         raise Damaged("metadata")
-    index, known = SENT.unpack(chunk.app_metadata.to_pybytes())
-    if not index and (chunk.data is None or not chunk.data.num_rows):
-        return Append(0, (), known), 0
-    batch = chunk.data
-    if batch is None or batch.schema != FRAMES or batch.num_rows != 1 or batch.column(0).null_count:
+    told = memoryview(chunk.app_metadata)
+    index, known = SENT.unpack(told[: SENT.size])
+    small, batch = told[SENT.size :], chunk.data
+    if batch is None or not batch.num_rows:
+        if not index and not small:
+            return Append(0, (), known), 0
+        frame = small
+    elif small or batch.schema != FRAMES or batch.num_rows != 1 or batch.column(0).null_count:
         raise Damaged("not one frame")
-    frame = memoryview(batch.column(0)[0].as_buffer())
+    else:
+        frame = memoryview(batch.column(0)[0].as_buffer())
     header, records = decode(frame)
     if header.heads_bytes > APPEND_HEADS_BYTES_MAX:
         raise Damaged("size")

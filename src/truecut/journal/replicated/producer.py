@@ -103,6 +103,8 @@ class ReplicatedJournal:
         self._failed_nodes: dict[str, str] = {}
         self._progress_at = 0.0
         self._published = 0
+        self._resting = False  # the deciding thread, until something happens
+        self._waiting = 0  # threads that want to submit
         self._broken: TruecutError | None = None
         self._hindrance: Fault | None = None
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
@@ -157,7 +159,7 @@ class ReplicatedJournal:
         submission = _Submission(records, size, Future())
         with self._changed:
             self._wait_until_ready()
-            self._changed.wait_for(lambda: self._submitted_bytes < SUBMITTED_BYTES_MAX or self._stopped)
+            self._wait_for_room()
             if self._stopped:
                 raise self._broken or faults.taken_over(self._log)
             if expected_last is not None and expected_last != self._last:
@@ -192,6 +194,11 @@ class ReplicatedJournal:
             stream.let_go()
         self._reader.close()
         self._coordinator.close()
+
+    def _wait_for_room(self) -> None:
+        self._waiting += 1
+        self._changed.wait_for(lambda: self._submitted_bytes < SUBMITTED_BYTES_MAX or self._stopped)
+        self._waiting -= 1
 
     def _wait_until_ready(self) -> None:
         self._changed.wait_for(lambda: self._ready or self._stopped)
@@ -256,10 +263,15 @@ class ReplicatedJournal:
                     continue
                 if self._failed_nodes or self._late() or self._sendable():
                     return True
-                if self._published < self._state.done and not self._changed.wait(PUBLISH_S):
-                    return True
-                if self._published >= self._state.done:
+                if self._published < self._state.done:
+                    quiet_s = time.monotonic() - self._progress_at
+                    if quiet_s >= PUBLISH_S:
+                        return True
+                    self._changed.wait(PUBLISH_S - quiet_s)
+                else:
+                    self._resting = True
                     self._changed.wait(self._answer_timeout_s / 4)
+                    self._resting = False
 
     def _out_of_time(self) -> bool:
         return self._closing and time.monotonic() > self._closing_at + CLOSE_S
@@ -379,7 +391,9 @@ class ReplicatedJournal:
             self._submitted_bytes -= chunk.size
         if answers:
             self._committed = answers[-1][1]
-            self._changed.notify_all()
+            # Waking a thread costs as much as an append: only who waits for this is woken.
+            if self._resting or self._submitted or self._waiting or self._closing:
+                self._changed.notify_all()
         for answer, position in answers:
             answer.set_result(position)
 

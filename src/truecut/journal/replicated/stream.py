@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from truecut.errors import TruecutError
-from truecut.journal.replicated.node_server import ANSWER, SENT, batch_of
+from truecut.journal.replicated.node_server import ANSWER, SENT, SMALL_BYTES, batch_of
 from truecut.journal.replicated.wire import BROKEN, Message, Peer
 from truecut.journal.security import Security
 
@@ -63,11 +63,11 @@ class ReplicaStream:
             listening.start()
             while (sending := self._sending.get()) is not None:
                 frame, index, known = sending
-                told = pa.py_buffer(SENT.pack(index, known))
-                if frame is None:
-                    writer.write_metadata(told)
+                told = SENT.pack(index, known)
+                if frame is None or len(frame) <= SMALL_BYTES:
+                    writer.write_metadata(pa.py_buffer(told + (frame or b"")))
                 else:
-                    writer.write_with_metadata(batch_of([frame]), told)
+                    writer.write_with_metadata(batch_of([frame]), pa.py_buffer(told))
             writer.done_writing()
             listening.join()  # closing while somebody listens would block both for good
             writer.close()

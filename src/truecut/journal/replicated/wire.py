@@ -37,7 +37,7 @@ _CHANNEL = [  # each connection fails and comes back on its own, soon
 ]
 
 
-def _headers(security: Security) -> list[tuple[bytes, bytes]]:
+def headers_of(security: Security) -> list[tuple[bytes, bytes]]:
     """What every call carries."""
     version = [(b"truecut-journal", str(VERSION).encode())]
     if security.token is None:
@@ -103,7 +103,7 @@ class Peer:
         self._client.close()
 
     def _options(self, timeout_s: float | None) -> flight.FlightCallOptions:
-        return flight.FlightCallOptions(timeout=timeout_s, headers=_headers(self._security))
+        return flight.FlightCallOptions(timeout=timeout_s, headers=headers_of(self._security))
 
 
 class Server(flight.FlightServerBase):  # type: ignore[misc]
