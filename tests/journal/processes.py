@@ -43,8 +43,15 @@ def ended(process: subprocess.Popen[str], stdin: str = "") -> subprocess.Complet
 class Writer:
     """`truecut journal append` as a process that is fed line after line, and what it has answered."""
 
-    def __init__(self, place: Sequence[str], prefix: str, environment: dict[str, str] | None = None) -> None:
-        command = [sys.executable, "-m", "truecut", "journal", "append", *place, "--log", "log"]
+    def __init__(
+        self,
+        place: Sequence[str],
+        prefix: str,
+        environment: dict[str, str] | None = None,
+        *,
+        log: str = "log",
+    ) -> None:
+        command = [sys.executable, "-m", "truecut", "journal", "append", *place, "--log", log]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -106,8 +113,8 @@ def check(reader: JournalReader, writers: Sequence[Writer]) -> list[str]:
 class Follower:
     """`truecut journal read --follow` as a process, and what it has printed."""
 
-    def __init__(self, place: Sequence[str]) -> None:
-        command = [sys.executable, "-m", "truecut", "journal", "read", *place, "--log", "log"]
+    def __init__(self, place: Sequence[str], *, log: str = "log") -> None:
+        command = [sys.executable, "-m", "truecut", "journal", "read", *place, "--log", log]
         self.process = subprocess.Popen(
             [*command, "--follow", "--positions"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
