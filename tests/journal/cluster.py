@@ -162,9 +162,17 @@ class Cluster:
         return self
 
     def status(self) -> dict[str, Any]:
+        return self.ask("coordinator.status", {})
+
+    def segments(self, log: str = "log") -> list[dict[str, Any]]:
+        """Those that hold something, as the coordinator describes them."""
+        question = {"log": log, "entry": 1, "newer_than": -1, "wait_s": 0}
+        return list(self.ask("coordinator.segments", question)["segments"])
+
+    def ask(self, action: str, question: dict[str, Any]) -> dict[str, Any]:
         peer = Peer(self.address, self.security)
         try:
-            return peer.ask("coordinator.status", {})
+            return peer.ask(action, question)
         finally:
             peer.close()
 

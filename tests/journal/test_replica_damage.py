@@ -352,10 +352,6 @@ def test_a_damaged_open_replica_never_shortens_the_log(cluster: Cluster) -> None
 
 
 def _open_segment(cluster: Cluster) -> tuple[int, list[str]]:
-    peer = Peer(cluster.address, Security())
-    segment = peer.ask("coordinator.segments", {"log": "log", "entry": 1, "newer_than": -1, "wait_s": 0})[
-        "segments"
-    ][-1]
-    peer.close()
+    segment = cluster.segments()[-1]
     assert segment["end"] is None
     return segment["segment"], list(segment["nodes"].values())

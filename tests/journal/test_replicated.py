@@ -19,7 +19,8 @@ from truecut.journal.record import Record
 from truecut.journal.replicated.inspection import inspect_node
 from truecut.journal.replicated.producer import ReplicatedJournal
 from truecut.journal.replicated.reader import ReplicatedReader
-from truecut.journal.replicated.wire import Message, Peer, Security
+from truecut.journal.replicated.wire import Peer
+from truecut.journal.security import Security
 
 REPLACE_AFTER = "3s"
 
@@ -31,14 +32,6 @@ def fragile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     running = Cluster(folder, coordinator_options=["--replace-after", REPLACE_AFTER]).start()
     yield running
     running.stop()
-
-
-def _segments(cluster: Cluster, log: str) -> list[Message]:
-    peer = Peer(cluster.address, Security())
-    try:
-        return list(peer.ask("coordinator.segments", {"log": log, "entry": 1})["segments"])
-    finally:
-        peer.close()
 
 
 def _held(address: str, log: str, segment: int) -> list[Record]:
@@ -56,11 +49,11 @@ def test_an_end_is_told_until_every_replica_has_it(fragile: Cluster) -> None:
     records = numbered(1, 20)
     journal = ReplicatedJournal(fragile.address, "ended")
     journal.append(records)
-    (segment,) = _segments(fragile, "ended")
+    (segment,) = fragile.segments("ended")
     victim = fragile.node_at(min(segment["nodes"].values()))
     fragile.nodes[victim].kill()
     journal.close()
-    assert _segments(fragile, "ended")[0]["end"] == 20
+    assert fragile.segments("ended")[0]["end"] == 20
     fragile.coordinator.kill()
     fragile.coordinator.start()
     fragile.wait_for(lambda status: sum(log["unsealed"] for log in status["logs"]) == 1)
@@ -134,12 +127,12 @@ def test_lost_replicas_are_copied_to_other_nodes(fragile: Cluster) -> None:
     fragile.wait_for(lambda status: not any(log["unsealed"] for log in status["logs"]))
     gone = fragile.nodes[0]
     address = f"127.0.0.1:{fragile.ports[0]}"
-    before = _segments(fragile, "copied")
+    before = fragile.segments("copied")
     lost = [one["segment"] for one in before if address in one["nodes"].values()]
     assert 0 < len(lost) < len(before)
     gone.kill()
-    until(lambda: all(address not in one["nodes"].values() for one in _segments(fragile, "copied")))
-    for one in _segments(fragile, "copied"):
+    until(lambda: all(address not in one["nodes"].values() for one in fragile.segments("copied")))
+    for one in fragile.segments("copied"):
         assert len(one["nodes"]) == 2
         for holder in one["nodes"].values():
             assert (

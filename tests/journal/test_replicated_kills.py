@@ -143,12 +143,7 @@ def test_a_node_killed_while_it_copies(trial: Trial, tmp_path: Path) -> None:
 
 
 def _replica_of_the_last(cluster: Cluster) -> int:
-    from truecut.journal.replicated.wire import Peer, Security
-
-    peer = Peer(cluster.address, Security())
-    segment = peer.ask("coordinator.segments", {"log": "log", "entry": 1})["segments"][-1]
-    peer.close()
-    return cluster.node_at(min(segment["nodes"].values()))
+    return cluster.node_at(min(cluster.segments()[-1]["nodes"].values()))
 
 
 @pytest.mark.parametrize("step", COORDINATOR_STEPS)
