@@ -93,12 +93,16 @@ def headings(text: str) -> set[str]:
     return {re.sub(r"\s", "-", title.strip()) for title in plain}
 
 
-@pytest.mark.parametrize("document", names(r"(README|CONTRIBUTING|ARCHITECTURE|operations|ducklake)\.md$"))
+@pytest.mark.parametrize(
+    "document", names(r"(README|CONTRIBUTING|ARCHITECTURE|operations|ducklake|journal|spark)\.md$")
+)
 def test_every_command_that_is_shown_exists(document: str) -> None:
     """`truecut NAME --option`: the command is there and knows the option."""
     for name, arguments in commands_in(text_of(document)):
         assert name in COMMANDS, f"{document} shows truecut {name}"
         command = import_module(f"truecut.cli.{name}").command
+        if isinstance(command, click.Group):
+            name, command = " ".join([name, arguments.split()[0]]), command.commands[arguments.split()[0]]
         assert isinstance(command, click.Command)
         known = {option for parameter in command.params for option in parameter.opts}
         known |= {"--log-level", "--log-format", "--help"}
