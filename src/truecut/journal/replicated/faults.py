@@ -6,6 +6,8 @@ from pathlib import Path
 
 from truecut.errors import ExitCode, Retry, TruecutError
 
+NODE_TWICE = "TC6050"
+
 
 def too_few_nodes(log: str, *, wanted: int, found: int) -> TruecutError:
     """Appends wait."""
@@ -152,7 +154,7 @@ def other_cluster(node: str) -> TruecutError:
 def node_twice(node: str, address: str) -> TruecutError:
     """A folder was copied."""
     return TruecutError(
-        "TC6050",
+        NODE_TWICE,
         f"node {node} is alive at {address}, too",
         fix="A node's folder cannot be copied to make another node: give the second one an empty folder.",
         exit_code=ExitCode.WRONG_INPUT,

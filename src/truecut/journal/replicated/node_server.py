@@ -11,6 +11,7 @@ import os
 import queue
 import struct
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -31,6 +32,7 @@ from truecut.journal.replicated.wire import BROKEN, FRAMES, Message, Peer, Serve
 from truecut.journal.security import Security
 
 HEARTBEAT_S = 0.2
+PATIENCE_S = 5.0  # for a place that the node itself has left
 SETTLE_S = 0.02  # until the mark of a segment that has gone quiet is durable, too
 GROUP_BYTES_MAX = 8 << 20
 PENDING_MAX = 16
@@ -242,11 +244,13 @@ class Heartbeat(threading.Thread):
         self._peer = Peer(coordinator, security)
         self._instance = str(uuid.uuid4())
         self._stopping = threading.Event()
+        self._told_all = False  # a coordinator that was started anew has to hear everything again
         self.refused: TruecutError | None = None
         self.hindrance: Fault | None = None  # why the coordinator does not hear of it
         self.heard = threading.Event()  # the coordinator has answered
 
     def run(self) -> None:
+        patience = time.monotonic() + PATIENCE_S  # the one before this may count as alive for a moment
         while not self._stopping.wait(HEARTBEAT_S if self.heard.is_set() else HEARTBEAT_S / 4):
             try:
                 self.beat()
@@ -254,8 +258,9 @@ class Heartbeat(threading.Thread):
             except OSError as error:  # of its own disk; the next one may find it better
                 self.hindrance = journal_faults.failed(self._node.folder, error.strerror or "unknown").fault
             except TruecutError as error:
-                self.hindrance = error.fault
-                if error.fault.retry is not Retry.RETRYABLE:
+                self.hindrance, self._told_all = error.fault, False
+                patient = error.fault.code == faults.NODE_TWICE and time.monotonic() < patience
+                if error.fault.retry is not Retry.RETRYABLE and not patient:
                     self.refused = error
                     self.heard.set()
                     return
@@ -270,12 +275,13 @@ class Heartbeat(threading.Thread):
             "instance": self._instance,
         }
         found: Message = {"damaged": node.damaged(), "abandoned": node.abandoned(), "full": node.full()}
-        if not self.heard.is_set():  # from here on both know
+        if not self._told_all:
             found["has"] = node.has()
         answer = self._peer.ask("coordinator.heartbeat", {**told, **found})
         node.join(answer["cluster"])
         node.drop(answer["trimmed"])
         node.forget((log, segment) for log, segment in answer["unneeded"])
+        self._told_all = True
         self.heard.set()
 
     def stop(self) -> None:
