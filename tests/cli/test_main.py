@@ -171,4 +171,4 @@ def test_every_command_that_is_listed_is_a_command() -> None:
     commands = {name: group.cli.get_command(context, name) for name in group.COMMANDS}
     assert all(isinstance(command, click.Command) for command in commands.values())
     with pytest.raises(TruecutError, match="not available yet"):
-        group.cli.get_command(context, "journal")
+        group.cli.get_command(context, "verify")

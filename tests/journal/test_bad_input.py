@@ -23,7 +23,7 @@ from truecut.journal.replicated import wire
 from truecut.journal.replicated.node import Node
 from truecut.journal.replicated.producer import ReplicatedJournal
 from truecut.journal.replicated.reader import ReplicatedReader
-from truecut.journal.replicated.replica import Home
+from truecut.journal.replicated.state_file import Home
 from truecut.journal.replicated.wire import Message, Peer
 
 NOT_FOLDERS = [

@@ -31,7 +31,7 @@ from truecut.journal.record import PAYLOAD_BYTES_MAX, Record
 from truecut.journal.replicated.node_server import ANSWER, SENT
 from truecut.journal.replicated.producer import ReplicatedJournal
 from truecut.journal.replicated.reader import ReplicatedReader
-from truecut.journal.replicated.replica import Home
+from truecut.journal.replicated.state_file import Home
 from truecut.journal.replicated.wire import FRAMES, Peer, headers_of
 from truecut.journal.security import Security
 

@@ -25,7 +25,8 @@ from truecut.journal.replicated.node import Node
 from truecut.journal.replicated.producer import ReplicatedJournal
 from truecut.journal.replicated.reader import ReplicatedReader
 from truecut.journal.replicated.registry import LogEntry, Registry
-from truecut.journal.replicated.replica import Append, Home
+from truecut.journal.replicated.replica import Append
+from truecut.journal.replicated.state_file import Home
 from truecut.journal.replicated.wire import Peer
 from truecut.journal.security import Security
 from truecut.journal.segment import PAGE_BYTES

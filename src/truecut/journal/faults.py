@@ -88,11 +88,11 @@ def lost(folder: Path, *, first: int, last: int) -> TruecutError:
     )
 
 
-def unknown_format(path: Path, found: object) -> TruecutError:
+def unknown_format(path: Path) -> TruecutError:
     """It was written by a version that knows more."""
     return TruecutError(
         "TC6007",
-        f"{path} has the format {found}, which this version does not know",
+        f"{path} has a format that this version does not know",
         fix="Upgrade truecut to the version that wrote it, or a newer one.",
         exit_code=ExitCode.UNFIT_ENVIRONMENT,
     )

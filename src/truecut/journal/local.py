@@ -16,7 +16,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,6 +35,7 @@ from truecut.journal.reader import LocalReader
 from truecut.journal.record import Damaged, Record
 from truecut.journal.scan import scan
 from truecut.journal.segment import Reach, SegmentWriter, read_start
+from truecut.journal.submission import Submission, position_after
 from truecut.model.position import Position
 from truecut.runtime.failpoint import failpoint
 
@@ -46,13 +47,6 @@ FULL_DELAY_S = 0.5  # between two attempts while the disk is full
 
 _T = TypeVar("_T")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-@dataclass(slots=True)
-class _Submission:
-    records: Sequence[Record]
-    size: int
-    answer: Future[Position]
 
 
 class LocalJournal:
@@ -81,7 +75,7 @@ class LocalJournal:
             os.close(self._lock)
             raise
         self._last = self._position(self._segment.reach)  # of what was submitted
-        self._submitted: deque[_Submission] = deque()
+        self._submitted: deque[Submission] = deque()
         self._submitted_bytes = 0
         self._changed = threading.Condition()
         self._closing = False
@@ -128,7 +122,7 @@ class LocalJournal:
         """Append; answered when durable."""
         require(len(records) > 0, "an append holds a record")
         size = size_of(records)
-        submission = _Submission(records, size, Future())
+        submission = Submission(records, size, Future())
         with self._changed:
             self._changed.wait_for(lambda: self._submitted_bytes < SUBMITTED_BYTES_MAX or self._stopped)
             if self._stopped:
@@ -137,7 +131,7 @@ class LocalJournal:
                 raise faults.moved_on(expected=expected_last, last=self._last)
             if self._bytes_max is not None and self._bytes() + self._submitted_bytes + size > self._bytes_max:
                 raise faults.full(self._folder, bytes_max=self._bytes_max)
-            self._last = _after(self._last, records)
+            self._last = position_after(self._last, records)
             self._submitted.append(submission)
             self._submitted_bytes += size
             self._changed.notify_all()
@@ -175,7 +169,7 @@ class LocalJournal:
         return self._closing or self._broken is not None
 
     def _write_until_closed(self) -> None:
-        group: list[_Submission] | None = []
+        group: list[Submission] | None = []
         marked = True  # whether the mark is durable
         try:
             while (group := self._next_group(None if marked else MARK_DELAY_S)) is not None:
@@ -190,20 +184,20 @@ class LocalJournal:
         except OSError as error:
             self._break(faults.failed(self._folder, error.strerror or type(error).__name__), group or [])
 
-    def _next_group(self, timeout_s: float | None) -> list[_Submission] | None:
+    def _next_group(self, timeout_s: float | None) -> list[Submission] | None:
         """What was submitted, as much as fits into a frame; nothing after the time-out, None at the end."""
         with self._changed:
             self._changed.wait_for(lambda: bool(self._submitted) or self._closing, timeout_s)
             if self._closing and not self._submitted:
                 return None
-            group: list[_Submission] = []
+            group: list[Submission] = []
             size = 0
             while self._submitted and (not group or size + self._submitted[0].size <= FRAME_BYTES_MAX):
                 group.append(self._submitted.popleft())
                 size += group[-1].size
             return group
 
-    def _commit(self, group: list[_Submission]) -> None:
+    def _commit(self, group: list[Submission]) -> None:
         records = [record for submission in group for record in submission.records]
         if self._segment.reach.end >= self._segment_bytes_max:
             self._when_there_is_room(self._roll)
@@ -261,7 +255,7 @@ class LocalJournal:
             self._begin_segment(self._manifest.sealed(finished.reach))
         finished.close()
 
-    def _break(self, error: TruecutError, group: list[_Submission]) -> None:
+    def _break(self, error: TruecutError, group: list[Submission]) -> None:
         """For good. Whether the group is on the disk is unknown; nobody is told that it is."""
         with self._changed:
             self._broken = error
@@ -295,13 +289,6 @@ class LocalJournal:
     @staticmethod
     def _position(reach: Reach) -> Position | None:
         return Position(reach.generation, reach.last) if reach.last else None
-
-
-def _after(last: Position | None, records: Sequence[Record]) -> Position:
-    """Where the log will end with these records behind it."""
-    generations = [last.generation if last else 0, *(record.generation for record in records)]
-    require(generations == sorted(generations), "the source's generation never falls along the log")
-    return Position(generations[-1], (last.place if last else 0) + len(records))
 
 
 def _lock_writer(folder: Path, *, insist: bool) -> int:

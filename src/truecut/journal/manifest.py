@@ -7,9 +7,7 @@ change is made by whoever holds its lock and still has the newest epoch.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -17,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from truecut.journal import faults
-from truecut.journal.disk import replace_file
+from truecut.journal.document import read_document, write_document
 from truecut.journal.segment import Reach, Start
 
-FORMAT = 1
 _NAME = "manifest.json"
 
 
@@ -72,16 +69,9 @@ def read_manifest(folder: Path) -> Manifest | None:
     """None where there is no log; an error where there is one that cannot be trusted."""
     path = folder / _NAME
     try:
-        data = path.read_bytes()
+        return _manifest(read_document(path))
     except FileNotFoundError:
         return None
-    try:
-        document = json.loads(data)
-        if document["format"] > FORMAT:
-            raise faults.unknown_format(path, document["format"])
-        if zlib.crc32(_body(document)) != document["crc"]:
-            raise ValueError("checksum")
-        return _manifest(document)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise faults.corrupt(path, "it is not what was written") from error
 
@@ -105,19 +95,12 @@ def changing(folder: Path) -> Iterator[None]:
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Within `changing`."""
-    document: dict[str, Any] = {
-        "format": FORMAT,
+    document = {
         "log": manifest.log_id.hex(),
         "epoch": manifest.epoch,
         "segments": [_document(segment) for segment in manifest.segments],
     }
-    document["crc"] = zlib.crc32(_body(document))
-    replace_file(folder / _NAME, json.dumps(document, indent=1).encode())
-
-
-def _body(document: dict[str, Any]) -> bytes:
-    rest = {key: value for key, value in document.items() if key != "crc"}
-    return json.dumps(rest, sort_keys=True).encode()
+    write_document(folder / _NAME, document)
 
 
 def _document(segment: Segment) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from truecut.core.segment_log import Log, NodeId, Segment
 from truecut.errors import Fault, TruecutError
 from truecut.journal.replicated import faults, fields
 from truecut.journal.replicated.registry import LogEntry, Registry
-from truecut.journal.replicated.replica import Home
+from truecut.journal.replicated.state_file import Home
 from truecut.journal.replicated.wire import Message
 
 NODE_TIMEOUT_S = 1.5  # without a heartbeat, until a node counts as down

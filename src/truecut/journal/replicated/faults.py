@@ -265,7 +265,7 @@ def registry_damaged(path: Path, what: str) -> TruecutError:
 def unfinished(log: str) -> TruecutError:
     """It was closed while appends waited."""
     return TruecutError(
-        "TC6059",
+        "TC6065",
         f"the log {log} was closed before everything was committed",
         fix="What has no position may or may not be in the log; append it again once the log has its nodes.",
         retry=Retry.FATAL,

@@ -8,7 +8,7 @@ from typing import Any
 from truecut.journal.address import Address
 from truecut.journal.log_name import is_log_name
 from truecut.journal.replicated import faults
-from truecut.journal.replicated.replica import Home
+from truecut.journal.replicated.state_file import Home
 from truecut.journal.replicated.wire import Message
 
 NUMBER_MAX = (1 << 63) - 1

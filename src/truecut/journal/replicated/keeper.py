@@ -19,7 +19,7 @@ from truecut.core.segment_log import Copying, NodeId
 from truecut.errors import TruecutError
 from truecut.journal.replicated.coordinator import Coordinator
 from truecut.journal.replicated.registry import LogEntry
-from truecut.journal.replicated.replica import Home
+from truecut.journal.replicated.state_file import Home
 from truecut.journal.replicated.wire import Message, Peer
 from truecut.journal.security import Security
 

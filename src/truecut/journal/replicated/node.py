@@ -8,27 +8,26 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import threading
 import uuid
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from truecut.core import segment_log as core
 from truecut.journal import faults as journal_faults
 from truecut.journal.disk import replace_file
+from truecut.journal.document import read_document, write_document
 from truecut.journal.record import Damaged
-from truecut.journal.replicated import faults, replica
-from truecut.journal.replicated.replica import Copy, Home, StoredReplica
+from truecut.journal.replicated import copying, faults
+from truecut.journal.replicated.copying import Copy
+from truecut.journal.replicated.replica import Look, StoredReplica
+from truecut.journal.replicated.state_file import Home
 from truecut.journal.replicated.wire import Peer
 from truecut.journal.security import Security
 from truecut.journal.segment import PAGE_BYTES
 
-FORMAT = 1
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 TRANSIENT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 ABANDONED_S = 5.0  # without its producer, until an open segment is reported
@@ -148,7 +147,7 @@ class Node:
             gone = [key for key in self._replicas if key[1] <= trimmed.get(key[0], 0)]
             removed = [self._replicas.pop(key) for key in gone]
         for one in removed:
-            replica.remove(one.path)
+            copying.remove(one.path)
 
     def forget(self, keys: Iterable[Key]) -> None:
         """Damaged replicas that others have taken the place of: kept in quarantine, and nothing else."""
@@ -159,12 +158,12 @@ class Node:
                     continue
                 del self._replicas[key]
             if found.path.exists():
-                replica.keep_in_quarantine(found.path)
-            replica.remove(found.path)
+                copying.keep_in_quarantine(found.path)
+            copying.remove(found.path)
 
     # --- what readers ask ---
 
-    def look(self, key: Key, *, beyond: int, wait_s: float) -> replica.Look:
+    def look(self, key: Key, *, beyond: int, wait_s: float) -> Look:
         """How far it can be read."""
         return self._replica(key).look(beyond=beyond, wait_s=wait_s)
 
@@ -263,14 +262,14 @@ def _lock(folder: Path) -> int:
 
 def _load(logs: Path) -> Iterator[StoredReplica]:
     """Every replica; what was begun and never became one is removed."""
-    replica.finish_copies(logs)
+    copying.finish_copies(logs)
     for path in sorted(logs.glob("*/*.log")):
         if path.with_suffix(".state").exists():
             continue
         if path.stat().st_size > PAGE_BYTES:  # a replica has a state before it has records
             yield StoredReplica.unknown(path, "its state is missing")
         else:
-            replica.remove(path)
+            copying.remove(path)
     for path in sorted(logs.glob("*/*.state")):
         yield StoredReplica.load(path)
 
@@ -286,12 +285,7 @@ def read_identity(folder: Path) -> tuple[str, str | None]:
     """The node, and whose logs it holds. Without that nobody could say whose data this is."""
     path = folder / "node.json"
     try:
-        document: dict[str, Any] = json.loads(path.read_bytes())
-        crc = document.pop("crc")
-        if zlib.crc32(json.dumps(document, sort_keys=True).encode()) != crc:
-            raise ValueError("checksum")
-        if document["format"] > FORMAT:
-            raise journal_faults.unknown_format(path, document["format"])
+        document = read_document(path)
         return document["node"], document["cluster"]
     except FileNotFoundError:
         raise faults.identity_damaged(path, "it is missing") from None
@@ -302,6 +296,4 @@ def read_identity(folder: Path) -> tuple[str, str | None]:
 
 
 def _write_identity(folder: Path, node: str, cluster: str | None) -> None:
-    document: dict[str, Any] = {"format": FORMAT, "node": node, "cluster": cluster}
-    document["crc"] = zlib.crc32(json.dumps(document, sort_keys=True).encode())
-    replace_file(folder / "node.json", json.dumps(document).encode())
+    write_document(folder / "node.json", {"node": node, "cluster": cluster})

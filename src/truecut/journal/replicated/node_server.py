@@ -27,7 +27,8 @@ from truecut.journal.frame import APPEND_HEADS_BYTES_MAX, decode
 from truecut.journal.record import Damaged
 from truecut.journal.replicated import faults, fields
 from truecut.journal.replicated.node import Node
-from truecut.journal.replicated.replica import Append, Home, StoredReplica
+from truecut.journal.replicated.replica import Append, StoredReplica
+from truecut.journal.replicated.state_file import Home
 from truecut.journal.replicated.wire import BROKEN, FRAMES, Message, Peer, Server, message_of
 from truecut.journal.security import Security
 

@@ -23,10 +23,11 @@ from truecut.journal.frame import size_of, whole
 from truecut.journal.record import Record
 from truecut.journal.replicated import faults
 from truecut.journal.replicated.reader import ReplicatedReader
-from truecut.journal.replicated.replica import Home
+from truecut.journal.replicated.state_file import Home
 from truecut.journal.replicated.stream import ReplicaStream
 from truecut.journal.replicated.wire import Message, Peer
 from truecut.journal.security import Security
+from truecut.journal.submission import Submission, position_after
 from truecut.model.position import Position
 
 REPLICAS = 2
@@ -44,18 +45,11 @@ CLOSE_S = 10.0  # for what was submitted to be committed, once the journal is cl
 _T = TypeVar("_T")
 
 
-@dataclass(slots=True)
-class _Submission:
-    records: Sequence[Record]
-    size: int
-    answer: Future[Position]
-
-
 @dataclass(frozen=True, slots=True)
 class _Chunk:
     """Submissions that are sent, and committed, together."""
 
-    submissions: list[_Submission]
+    submissions: list[Submission]
     count: int  # of records
     size: int
 
@@ -92,7 +86,7 @@ class ReplicatedJournal:
         self._first = 0  # entries before the segment
         self._sent_bytes = 0  # to the segment
         self._sent: deque[tuple[int, _Chunk]] = deque()  # with the index of its last entry
-        self._submitted: deque[_Submission] = deque()
+        self._submitted: deque[Submission] = deque()
         self._queued_bytes = 0  # submitted and not yet sent
         self._submitted_bytes = 0  # and not yet committed
         self._last: Position | None = None  # of what was submitted
@@ -156,7 +150,7 @@ class ReplicatedJournal:
         """Append; answered when durable."""
         require(len(records) > 0, "an append holds a record")
         size = size_of(records)
-        submission = _Submission(records, size, Future())
+        submission = Submission(records, size, Future())
         with self._changed:
             self._wait_until_ready()
             self._wait_for_room()
@@ -166,7 +160,7 @@ class ReplicatedJournal:
                 raise journal_faults.moved_on(expected=expected_last, last=self._last)
             if self._bytes_max is not None and self._bytes() + size > self._bytes_max:
                 raise journal_faults.full(self._log, bytes_max=self._bytes_max)
-            self._last = _after(self._last, records)
+            self._last = position_after(self._last, records)
             self._submitted.append(submission)
             self._queued_bytes += size
             self._submitted_bytes += size
@@ -469,10 +463,3 @@ def _granted(coordinator: Peer, request: Message) -> Message:
             if error.fault.retry is not Retry.RETRYABLE or time.monotonic() > deadline:
                 raise
         time.sleep(AGAIN_S)
-
-
-def _after(last: Position | None, records: Sequence[Record]) -> Position:
-    """Where the log will end with these records behind it."""
-    generations = [last.generation if last else 0, *(record.generation for record in records)]
-    require(generations == sorted(generations), "the source's generation never falls along the log")
-    return Position(generations[-1], (last.place if last else 0) + len(records))

@@ -82,7 +82,7 @@ class ReplicatedReader:
         deadline = time.monotonic() + self._patience_s
         while True:
             head = self._furthest(self._look_for_head(beyond=None, wait_s=0.0))
-            if (head.place if head else 0) >= entries:
+            if (head.place if head else 0) >= max(entries, self._decided()):
                 return head
             if time.monotonic() > deadline:
                 raise faults.no_replica(self._log, self._tail[-1].number if self._tail else 0)
@@ -217,6 +217,10 @@ class ReplicatedReader:
             if look is not None and look["visible"]:
                 return Position(look["generation"], segment.first + look["visible"])
         return None
+
+    def _decided(self) -> int:
+        """How many entries the coordinator has told to be committed: its nodes may hear of it a little later."""
+        return max((one.first + one.end for one in self._tail if one.end is not None), default=0)
 
     def _furthest(self, head: Position | None) -> Position | None:
         """What was committed once is, whatever can be reached now."""

@@ -218,7 +218,7 @@ class Registry:
             raise faults.registry_damaged(self.path, "its first row is missing")
         found = self._checked(*row)
         if found["format"] > FORMAT:
-            raise journal_faults.unknown_format(self.path, found["format"])
+            raise journal_faults.unknown_format(self.path)
         return found["cluster"], {"logs": found["logs"], "nodes": found["nodes"]}
 
     def _require_empty(self) -> None:

@@ -11,50 +11,24 @@ cuts by saying so: what the file has behind it is never read.
 from __future__ import annotations
 
 import errno
-import json
-import os
 import threading
 import time
-import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from truecut.core import segment_log as core
 from truecut.journal import faults as journal_faults
-from truecut.journal.disk import replace_file, sync_folder
+from truecut.journal.disk import sync_folder
 from truecut.journal.frame import Header, decode, parse_header, whole
 from truecut.journal.record import Damaged, Record
 from truecut.journal.replicated import faults
-from truecut.journal.scan import Scanned, frames, offset_of, raw_frames, scan
-from truecut.journal.segment import Reach, SegmentWriter, Start, read_start
+from truecut.journal.replicated.state_file import Home, Stored, examine, read_state, write_state
+from truecut.journal.scan import frames, offset_of, raw_frames
+from truecut.journal.segment import Reach, SegmentWriter
 from truecut.runtime.failpoint import failpoint
-
-FORMAT = 1
-ASIDE = "-copy"
-
-
-@dataclass(frozen=True, slots=True)
-class Home:
-    """Which segment of which log."""
-
-    log: str
-    log_id: str
-    segment: int
-    first: int  # how many entries the log has before it
-    token: int
-
-    @property
-    def start(self) -> Start:
-        """What its file begins with."""
-        return Start(bytes.fromhex(self.log_id), self.first + 1, self.token, generation=0, previous_crc=0)
-
-    def file_in(self, folder: Path) -> Path:
-        """Its file."""
-        return folder / self.log / f"{self.segment:08d}.log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,21 +283,9 @@ class StoredReplica:
 
     def _put(self, replica: core.Replica, damage: str | None = None, path: Path | None = None) -> None:
         """The state, durable before anybody hears of it."""
-        document = {
-            "format": FORMAT,
-            "log": self.home.log,
-            "log_id": self.home.log_id,
-            "segment": self.home.segment,
-            "first": self.home.first,
-            "token": self.home.token,
-            "state": replica.state,
-            "length": replica.length,
-            "generation": self._generation_at(replica.length),
-            "reach": [self._reach.last, self._reach.generation, self._reach.end, self._reach.crc],
-            "damage": damage,
-        }
-        document["crc"] = zlib.crc32(json.dumps(document, sort_keys=True).encode())
-        replace_file((path or self.path).with_suffix(".state"), json.dumps(document).encode())
+        generation = self._generation_at(replica.length)
+        stored = Stored(self.home, replica, self._reach, generation, damage)
+        write_state((path or self.path).with_suffix(".state"), stored)
         with self._changed:
             self._replica = replica
             self._changed.notify_all()
@@ -364,131 +326,6 @@ class StoredReplica:
         return self._generations[found - 1][1] if found else 0
 
 
-class Copy:
-    """A copy of a segment in the making: beside the others until it is whole. Once its state is written it is
-    one, and a node that stops there puts it in its place when it starts."""
-
-    def __init__(self, home: Home, folder: Path) -> None:
-        self._home = home
-        self._path = home.file_in(folder)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._aside = self._path.with_name(f"{self._path.stem}{ASIDE}.log")
-        self._made = StoredReplica(home, self._path)
-        self._writer = SegmentWriter(self._aside, home.start)
-
-    def take(self, data: memoryview) -> None:
-        """The next frame; Damaged when it is not what was sent, or not the next."""
-        header, records = decode(data)
-        if header.first != self._writer.reach.last + 1:
-            raise Damaged("order")
-        reach = self._writer.write(records)
-        self._made._note_generations(header.first - self._home.first, records)
-        self._writer.publish(reach)
-
-    def finish(self, replica: core.Replica) -> StoredReplica:
-        """Put it in its place; what is there and damaged is kept aside."""
-        if self._writer.reach.last - self._home.first != replica.length:
-            raise Damaged("length")
-        self._writer.sync()
-        self._made._reach = self._writer.reach
-        self._made._put(replica, path=self._aside)
-        failpoint("node_copied")
-        _put_in_place(self._aside)
-        return self._made
-
-    def close(self) -> None:
-        """Let go of it, finished or not."""
-        self._writer.close()
-        remove(self._aside)
-
-
-def remove(path: Path) -> None:
-    """A replica whose records are no longer needed. The state goes last: without it there is no replica."""
-    for suffix in (".index", ".log", ".state"):
-        path.with_suffix(suffix).unlink(missing_ok=True)
-
-
-def finish_copies(logs: Path) -> None:
-    """Those that were whole when the node stopped are put in their place; the others are removed."""
-    for state in logs.glob(f"*/*{ASIDE}.state"):
-        _put_in_place(state.with_suffix(".log"))
-    for path in logs.glob(f"*/*{ASIDE}.*"):
-        path.unlink()
-
-
-def _put_in_place(aside: Path) -> None:
-    """What is there is kept in quarantine. The state goes last: until then it is done again."""
-    place = aside.with_name(f"{aside.stem.removesuffix(ASIDE)}.log")
-    if place.exists() and aside.exists():
-        keep_in_quarantine(place)
-    for suffix in (".log", ".index", ".state"):
-        if aside.with_suffix(suffix).exists():
-            os.replace(aside.with_suffix(suffix), place.with_suffix(suffix))
-            sync_folder(place.parent)
-
-
 def _cut(header: Header, data: bytes, last: int) -> bytes:
     _, records = decode(memoryview(data))
     return whole(records[: last - header.first + 1], first=header.first, epoch=header.epoch)
-
-
-def keep_in_quarantine(path: Path) -> None:
-    """The file as it is, besides."""
-    quarantine = path.parent / "quarantine"
-    quarantine.mkdir(exist_ok=True)
-    aside = quarantine / path.name
-    if not aside.exists():
-        os.link(path, aside)
-    sync_folder(quarantine)
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """What a state file says."""
-
-    home: Home
-    replica: core.Replica
-    reach: Reach
-    generation: int
-    damage: str | None
-
-
-def read_state(path: Path) -> Stored:
-    """Damaged when it is not what was written; a format from the future is an error of its own."""
-    try:
-        document: dict[str, Any] = json.loads(path.read_bytes())
-        crc = document.pop("crc")
-        if zlib.crc32(json.dumps(document, sort_keys=True).encode()) != crc:
-            raise Damaged("its state is not what was written")
-        if document["format"] > FORMAT:
-            raise journal_faults.unknown_format(path, document["format"])
-        home = Home(*(document[key] for key in ("log", "log_id", "segment", "first", "token")))
-        length = document["length"]
-        seen = length if document["state"] == "sealed" else 0
-        replica = core.Replica(document["state"], length, seen)
-        return Stored(home, replica, Reach(*document["reach"]), document["generation"], document["damage"])
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise Damaged("its state is not what was written") from error
-    except OSError as error:
-        raise Damaged(f"its state cannot be read ({error.strerror})") from error
-
-
-def examine(path: Path, stored: Stored, *, every_byte: bool) -> Scanned:
-    """A copy's file against its state; Damaged when it is not all there. Of a sealed one only its beginning
-    and its size, unless `every_byte`: readers check what they read. Behind its end anything may be."""
-    home, replica = stored.home, stored.replica
-    try:
-        if read_start(path) != home.start:
-            raise Damaged("first page")
-        if replica.state == "sealed" and not every_byte:
-            if path.stat().st_size < stored.reach.end:
-                raise Damaged("length")
-            return Scanned(stored.reach, home.first + replica.length)
-        scanned = scan(path, home.start)
-    except FileNotFoundError:
-        raise Damaged("its file is missing") from None
-    if scanned.damage is not None and replica.state != "sealed":
-        raise Damaged(scanned.damage)
-    if scanned.reach.last < home.first + replica.length:
-        raise Damaged(f"it has {replica.length} records, and {scanned.reach.last - home.first} can be read")
-    return scanned
