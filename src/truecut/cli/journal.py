@@ -5,6 +5,7 @@ A record is a line. `append` prints a line's position once it is durable; `read`
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from truecut.journal.inspection import Listed
 
 FOLLOW_S = 1.0
+LOOK_S = 0.1  # for a signal
 
 
 @click.group()
@@ -66,27 +68,23 @@ for process in (serve, coordinate, status):
 )
 def append(place: Place, replicas: int) -> None:
     """Make each line of stdin a record; print its position once it is durable."""
-    from truecut.journal.record import Record
-
     answers: SimpleQueue[Future[Position] | None] = SimpleQueue()
+    stopped = threading.Event()
     with closing(place.writer(replicas=replicas)) as journal, _saying_why_it_waits(journal):
-        printer = _Printer(answers)
+        feeder, printer = _Feeder(journal, answers), _Printer(answers)
+        feeder.start()
         printer.start()
-        with stopped_by_signals(_stop) as received:
-            try:
-                for line in sys.stdin.buffer:
-                    answers.put(journal.submit([Record(line.removesuffix(b"\n"))]))
-            except _Stopped:
-                pass
-            finally:
+        with stopped_by_signals(stopped.set) as received:
+            while feeder.is_alive() and not stopped.is_set():
+                feeder.join(LOOK_S)
+            if received:
+                journal.close()  # what waits for nodes that do not come is not waited for
                 answers.put(None)
-                if received:
-                    journal.close()  # what waits for nodes that do not come is not waited for
-                printer.join()
+            printer.join()
     if received:
         sys.exit(128 + received[0])
-    if printer.failed is not None:
-        raise printer.failed
+    if feeder.failed or printer.failed:
+        raise feeder.failed or printer.failed  # type: ignore[misc]
 
 
 @command.command()
@@ -138,12 +136,26 @@ def inspect(folder: Path, as_json: bool, repair: bool) -> int:
     return ExitCode.VERIFICATION_FAILED if damaged else ExitCode.OK
 
 
-class _Stopped(Exception):
-    """A signal, wherever the command is."""
+class _Feeder(threading.Thread):
+    """Submits the lines of stdin. A thread of its own: a read that blocks does not notice signals."""
 
+    def __init__(self, journal: Journal, answers: SimpleQueue[Future[Position] | None]) -> None:
+        super().__init__(daemon=True)
+        self._journal = journal
+        self._answers = answers
+        self.failed: TruecutError | None = None
 
-def _stop() -> None:
-    raise _Stopped
+    def run(self) -> None:
+        from truecut.journal.record import Record
+
+        try:
+            with os.fdopen(os.dup(0), "rb") as lines:
+                for line in lines:
+                    self._answers.put(self._journal.submit([Record(line.removesuffix(b"\n"))]))
+        except TruecutError as error:
+            self.failed = error
+        finally:
+            self._answers.put(None)
 
 
 def _local(folder: Path, *, repair: bool) -> dict[Path, list[Listed]]:

@@ -219,7 +219,7 @@ class ReplicatedReader:
         return None
 
     def _decided(self) -> int:
-        """How many entries the coordinator has told to be committed: its nodes may hear of it a little later."""
+        """How many entries the coordinator knows to be committed; nodes may hear of it a little later."""
         return max((one.first + one.end for one in self._tail if one.end is not None), default=0)
 
     def _furthest(self, head: Position | None) -> Position | None:
