@@ -15,7 +15,7 @@ from collections import Counter
 
 from truecut.errors import require
 
-NAMES = frozenset(
+DELIVERY = frozenset(
     {
         "before_sink_transaction",
         "after_sink_data",
@@ -25,6 +25,10 @@ NAMES = frozenset(
         "after_claim",
         "before_wave",
         "after_wave",
+    }
+)
+JOURNAL = frozenset(
+    {
         "journal_epoch_raised",
         "journal_segment_made",
         "journal_written",
@@ -39,6 +43,7 @@ NAMES = frozenset(
         "coordinator_saved",
     }
 )
+NAMES = DELIVERY | JOURNAL
 
 KILLED = 137
 _hits: Counter[str] = Counter()
