@@ -11,7 +11,7 @@ from docs.error_codes import Use, harvest, mentioned
 from docs.generate import documents
 from truecut.config import rules
 
-RANGES = {"1", "2", "3", "4", "5"}
+RANGES = set("123456")
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import threading
 from pathlib import Path
@@ -13,7 +12,8 @@ import pytest
 
 from tests.journal.world import at, content, lines, texts
 from truecut.errors import Retry, TruecutError
-from truecut.journal import local
+from truecut.journal import document, local
+from truecut.journal.document import read_document, write_document
 from truecut.journal.local import LocalJournal
 from truecut.journal.reader import LocalReader
 
@@ -145,11 +145,13 @@ def test_a_full_disk_does_not_keep_a_writer_from_closing(
         answer.result()
 
 
-def test_a_version_from_the_future_is_refused(tmp_path: Path) -> None:
+def test_a_version_from_the_future_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By writers and readers, before anything is touched."""
     LocalJournal(tmp_path).close()
     path = tmp_path / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
+    monkeypatch.setattr(document, "FORMAT", 99)
+    write_document(path, read_document(path))
+    monkeypatch.undo()
     before = path.read_bytes()
     for use in (LocalJournal, lambda folder: LocalReader(folder).head()):
         with pytest.raises(TruecutError, match="TC6007"):
