@@ -26,6 +26,22 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     running.stop()
 
 
+@pytest.fixture
+def started() -> Iterator[Callable[[Any], Any]]:
+    """Takes note of writers and followers: whatever is left of them when a test ends is killed."""
+    known: list[Any] = []
+
+    def note(one: Any) -> Any:
+        known.append(one)
+        return one
+
+    yield note
+    for one in known:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait()
+
+
 @pytest.fixture(params=FORMS)
 def open_journal(request: Any, tmp_path: Path) -> Iterator[Open]:
     """Opens the test's log for writing, in small segments. Whatever is left open is closed in the end."""

@@ -9,6 +9,7 @@ import signal
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -324,10 +325,12 @@ def _rewrite(path: Path, change: Callable[[bytes], bytes]) -> None:
     path.write_bytes(change(path.read_bytes()))
 
 
-def test_a_damaged_open_replica_never_shortens_the_log(cluster: Cluster) -> None:
+def test_a_damaged_open_replica_never_shortens_the_log(
+    cluster: Cluster, started: Callable[[Any], Any]
+) -> None:
     """Its producer is dead, and it has lost its last records: the end comes from the good replica, copied."""
     place = ["--coordinator", cluster.address]
-    writer = Writer(place, "old")
+    writer = started(Writer(place, "old"))
     writer.wait_for(200)
     number, addresses = _open_segment(cluster)
     victim = cluster.node_at(addresses[0])
@@ -339,7 +342,7 @@ def test_a_damaged_open_replica_never_shortens_the_log(cluster: Cluster) -> None
     _, _, written = read_mark(path)  # what follows is a write that the kill cut short
     _rewrite(path, lambda data: FLIPPED(data, written - 1))
     cluster.nodes[victim].start()
-    next_writer = Writer(place, "new")
+    next_writer = started(Writer(place, "new"))
     next_writer.wait_for(50)
     next_writer.process.kill()
     next_writer.end()

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -69,12 +70,12 @@ def test_an_end_is_told_until_every_replica_has_it(fragile: Cluster) -> None:
         assert (listed.state, listed.first, listed.last) == ("sealed", 1, 20)
 
 
-def test_a_coordinator_that_is_down_stops_nobody(fragile: Cluster) -> None:
+def test_a_coordinator_that_is_down_stops_nobody(fragile: Cluster, started: Callable[[Any], Any]) -> None:
     """Appends to the open segment go on, and readers follow; nobody can open the log meanwhile."""
     place = ["--coordinator", fragile.address]
-    writer = Writer(place, "w", log="going-on")
+    writer = started(Writer(place, "w", log="going-on"))
     writer.wait_for(10)
-    follower = Follower(place, log="going-on")
+    follower = started(Follower(place, log="going-on"))
     follower.wait_for(10)
     fragile.coordinator.kill()
     writer.wait_for(len(writer.acknowledged) + 200)
@@ -95,11 +96,11 @@ def test_a_coordinator_that_is_down_stops_nobody(fragile: Cluster) -> None:
     assert follower.read == list(enumerate(found[: len(follower.read)], start=1))
 
 
-def test_an_owner_that_was_replaced_has_no_effect(fragile: Cluster) -> None:
+def test_an_owner_that_was_replaced_has_no_effect(fragile: Cluster, started: Callable[[Any], Any]) -> None:
     """Stopped in the middle of its appends; it wakes up when another one owns the log, and what it had under
     way changes nothing."""
     place = ["--coordinator", fragile.address]
-    old = Writer(place, "old", log="taken")
+    old = started(Writer(place, "old", log="taken"))
     old.wait_for(100)
     old.process.send_signal(signal.SIGSTOP)
     time.sleep(0.1)
