@@ -14,7 +14,7 @@ from benchmarks.journal.logs import SINGLE_BYTES, Payloads, ReplicatedLog, read_
 from tests.journal.cluster import Cluster, Process
 from truecut.journal.record import Record
 from truecut.journal.replicated.producer import ReplicatedJournal
-from truecut.journal.replicated.wire import Message, Peer
+from truecut.journal.replicated.wire import Message
 
 STEADY_S = (0.2, 0.6)  # of appends before a kill
 COMMIT_S = 60.0  # until the log counts as stuck
@@ -61,7 +61,7 @@ class _Kill(threading.Thread):
 
 
 def _failover(cluster: Cluster, log: ReplicatedLog, producer: _Producer, chance: random.Random) -> float:
-    victim = cluster.nodes[_replica_of_open_segment(cluster, log, producer.appended, chance)]
+    victim = cluster.nodes[_replica_of_open_segment(cluster, log, chance)]
     kill = _Kill(victim, chance.uniform(*STEADY_S))
     kill.start()
     began = 0.0
@@ -84,9 +84,7 @@ def _alive(status: Message) -> int:
     return sum(node["state"] == "alive" for node in status["nodes"])
 
 
-def _replica_of_open_segment(cluster: Cluster, log: ReplicatedLog, entry: int, chance: random.Random) -> int:
-    with closing(Peer(cluster.address, cluster.security)) as coordinator:
-        answer = coordinator.ask("coordinator.segments", {"log": log.name, "entry": entry})
-    segment = answer["segments"][-1]
+def _replica_of_open_segment(cluster: Cluster, log: ReplicatedLog, chance: random.Random) -> int:
+    segment = cluster.segments(log.name)[-1]
     assert segment["end"] is None, "the segment is open"
     return cluster.node_at(chance.choice(sorted(segment["nodes"].values())))
