@@ -2,8 +2,9 @@
 
 One seed is one life: messages are lost, late, doubled and out of order; nodes crash, lose what they had not
 synced, or their disk; producers die, sleep and take over from each other; the coordinator forgets what is
-not durable, and takes living nodes for dead. The laws are checked at every step. Then everything heals, and
-the log has to hold every event, sealed and read.
+not durable, and takes living nodes for dead (so it is with clocks that jump: nothing else looks at one). From
+seed 2,000,000 on somebody is cut off from everybody else for a while, again and again. The laws are checked
+at every step. Then everything heals, and the log has to hold every event, sealed and read.
 
     python -m tests.journal.simulation SEED [BUG]     lives one life again, step by step
 """
@@ -24,6 +25,7 @@ PRODUCERS = 2
 EVENTS = 8
 TURBULENT_STEPS = 250
 CALM_STEPS = 4_000
+CABLES_CUT_FROM = 2_000_000
 
 
 class LawBroken(AssertionError):
@@ -86,6 +88,8 @@ class World:
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
+        self.cuts = random.Random(self.seed) if self.seed >= CABLES_CUT_FROM else None
+        self.cut_off: str | None = None
         self.log = Log()
         self.nodes: dict[NodeId, Node] = {f"n{n}": Node() for n in range(NODES)}
         self.writers = {f"p{n}": Writer() for n in range(PRODUCERS)}
@@ -102,7 +106,7 @@ class World:
     def live(self) -> None:
         for _ in range(TURBULENT_STEPS):
             self.step()
-        self.turbulent = False
+        self.turbulent, self.cut_off = False, None
         for node in self.nodes.values():
             if not node.lost:
                 node.up = True
@@ -140,6 +144,7 @@ class World:
                 (1, self.producer_takes_over),
                 (1, self.coordinator_restarts),
             ]
+            self.cut_somebody_off()
         weights = [weight for weight, _ in actions]
         self.rng.choices([action for _, action in actions], weights)[0]()
         self.check()
@@ -155,6 +160,8 @@ class World:
         if not self.net:
             return
         message = self.net.pop(self.rng.randrange(len(self.net)) if self.turbulent else 0)
+        if self.cut_off in (message.to, message.sender or "coordinator"):
+            return
         self.say(f"{message}")
         if message.to == "coordinator":
             self.coordinator_hears(message)
@@ -163,6 +170,13 @@ class World:
                 self.node_hears(message.to, message)
         elif self.writers[message.to].up:
             self.producer_hears(message.to, message)
+
+    def cut_somebody_off(self) -> None:
+        """Sometimes for a moment, sometimes for long; a mended cable is cut again."""
+        if self.cuts is not None and self.cuts.random() < 0.04:
+            everybody = ["coordinator", *self.nodes, *self.writers]
+            self.cut_off = self.cuts.choice(everybody) if self.cut_off is None else None
+            self.say(f"cut off: {self.cut_off}")
 
     def lose_message(self) -> None:
         if self.net:
@@ -332,7 +346,7 @@ class World:
 
     def alive(self) -> frozenset[NodeId]:
         """Whom it takes to be alive; in turbulent times it errs."""
-        found = {name for name, node in self.nodes.items() if node.up}
+        found = {name for name, node in self.nodes.items() if node.up and name != self.cut_off}
         if self.turbulent and self.rng.random() < 0.2:
             found.discard(self.rng.choice(list(self.nodes)))
         return frozenset(found)
@@ -388,7 +402,11 @@ class World:
     def _replace(self, copy: core.Copying) -> None:
         source, target = self.nodes[copy.source], self.nodes[copy.target]
         gone = sorted(node for node in self.log[copy.segment].nodes if not self.nodes[node].up)
-        if not (source.up and target.up and gone):
+        if not (source.up and target.up and gone) or self.cut_off in (
+            "coordinator",
+            copy.source,
+            copy.target,
+        ):
             return
         entries = list(source.at(copy.segment).entries[: copy.length])
         target.stored[copy.segment] = Stored(
@@ -405,9 +423,15 @@ class World:
     def consumer_reads(self) -> None:
         for number, segment in enumerate(self.log.segments, start=1):
             index = len(self.read) - segment.first
-            node = self.nodes[self.rng.choice(sorted(segment.nodes))]
+            name = self.rng.choice(sorted(segment.nodes))
+            node = self.nodes[name]
             stored = node.stored.get(number)
-            if node.up and stored is not None and 0 <= index < stored.replica.visible:
+            if (
+                node.up
+                and name != self.cut_off
+                and stored is not None
+                and 0 <= index < stored.replica.visible
+            ):
                 entry = stored.entries[index]
                 self.must(entry.event == len(self.read) + 1, "entries are read in order, once")
                 self.now_sure(entry)

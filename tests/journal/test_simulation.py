@@ -6,7 +6,7 @@ import pytest
 
 from specs import tlc
 from tests.journal import bugs
-from tests.journal.simulation import LawBroken, live
+from tests.journal.simulation import CABLES_CUT_FROM, LawBroken, live
 
 LIVES = 3_000
 LIVES_IN_SOAK = 100_000
@@ -16,6 +16,11 @@ def test_every_law_holds_in_every_life() -> None:
     """Whatever is lost, late, doubled, crashed, fenced or taken over. A seed that fails is in the message:
     `python -m tests.journal.simulation SEED` lives it again."""
     _live_many(range(LIVES))
+
+
+def test_every_law_holds_where_cables_are_cut() -> None:
+    """Nodes, producers and the coordinator, for a moment or for long."""
+    _live_many(range(CABLES_CUT_FROM, CABLES_CUT_FROM + LIVES // 3))
 
 
 def test_a_copy_of_a_shorter_replica_does_not_block_the_log() -> None:

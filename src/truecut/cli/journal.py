@@ -83,8 +83,8 @@ def append(place: Place, replicas: int) -> None:
             printer.join()
     if received:
         sys.exit(128 + received[0])
-    if feeder.failed or printer.failed:
-        raise feeder.failed or printer.failed  # type: ignore[misc]
+    if (failed := feeder.failed or printer.failed) is not None:
+        raise failed
 
 
 @command.command()

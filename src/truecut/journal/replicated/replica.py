@@ -151,7 +151,9 @@ class StoredReplica:
         became of the last append that was looked at."""
         with self._changed:
             self._must_be_good()
-            replica, records, taken, last = self._replica, list[Record](), "had already", 0
+            replica, last = self._replica, 0
+            taken: core.Taken = "had already"
+            records: list[Record] = []
             writable = self._writer is not None
             for one in group:
                 before = replica.length
@@ -169,7 +171,7 @@ class StoredReplica:
             if last:
                 self._replica = replica
                 self._changed.notify_all()
-            return last, taken  # type: ignore[return-value]
+            return last, taken
 
     def _write(self, records: list[Record]) -> None:
         assert self._writer is not None
