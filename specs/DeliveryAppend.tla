@@ -1,23 +1,35 @@
 --------------------------- MODULE DeliveryAppend ---------------------------
 (***************************************************************************)
 (* Append tables: the same protocol (Delivery, with Mode = "append"), but  *)
-(* a sink holds one row for each change. Nothing is idempotent here: a     *)
+(* a copy holds one row for each change. Nothing is idempotent here: a     *)
 (* change that is written twice is there twice. Behind a gap an append     *)
-(* table is held, never seeded anew.                                       *)
+(* table is held; only when somebody insists is it read whole once more.   *)
 (***************************************************************************)
 EXTENDS Models
 
-(* The rows are those of one seed and then the log's share, none twice, none missing, in order. *)
+(* The rows are those of one edition or several, each a seed and then the log's share, none twice, none
+   missing, in order; between the end of one edition and the next seed there may be a gap. Rows that other
+   settings shaped are gone. *)
+RECURSIVE Pieces(_, _, _, _, _)
+Pieces(s, t, data, editions, upto) ==
+  IF editions = 0 THEN data = <<>>
+  ELSE \E base \in 0..upto :
+         LET last == Reads(hist, s, t, base) \o Log(hist, s, t, base, upto)
+             rest == Len(data) - Len(last)
+         IN /\ rest >= 0
+            /\ SubSeq(data, rest + 1, Len(data)) = last
+            /\ \E end \in 0..base : Pieces(s, t, SubSeq(data, 1, rest), editions - 1, end)
+
 AppendExactlyOnce ==
-  \A s \in Sinks : sink[s].cursor # Unseeded =>
-    \E base \in 0..sink[s].cursor :
-      sink[s].data = Reads(hist, s, base) \o Log(hist, s, base, sink[s].cursor)
+  \A c \in Copies : Here(c[1], c[2]) =>
+    \E editions \in 1..Version(c[1], c[2]).edition :
+      Pieces(c[1], c[2], Data(c[1], c[2]), editions, Version(c[1], c[2]).at)
 
+(* Rows that were read whole may be read whole again; a change is there once. *)
 AppendNoDuplicate ==
-  \A s \in Sinks : \A i, j \in DOMAIN sink[s].data : i # j => sink[s].data[i] # sink[s].data[j]
+  \A c \in Copies : LET data == Data(c[1], c[2]) IN
+    \A i, j \in DOMAIN data : (i # j /\ data[i][2] # "read") => data[i] # data[j]
 
-(* Every append table becomes current, or is held behind a gap until somebody decides. *)
-AppendBecomesCurrent ==
-  <>[](\A s \in Sinks : \E r \in Runners :
-         St(r, s).phase = "idle" /\ (St(r, s).position = Len(hist) \/ St(r, s).copy = "held"))
+(* Every append table becomes current, or is paused, or is held until somebody decides. *)
+AppendBecomesCurrent == <>[](\A c \in Copies : Settled(c[1], c[2]))
 =============================================================================

@@ -1,13 +1,14 @@
 ------------------------------ MODULE History ------------------------------
 (***************************************************************************)
-(* The source's history, and what a window of it means to one sink.        *)
+(* The source's history, and what a window of it means to one copy: the    *)
+(* share of one table that is routed to one sink.                          *)
 (*                                                                         *)
 (* A history is a sequence of snapshots; position i is the content after   *)
 (* the i-th of them, position 0 is empty. A snapshot holds one or more     *)
 (* operations: insert, delete, update in place, a changed key, a changed   *)
 (* route. The log has them as a change feed does: an update is a pre and a *)
-(* post image. `ev[s]` is a snapshot's log in normal form for sink s: a    *)
-(* changed key or route is a delete there and an insert here.              *)
+(* post image. `ev[s][t]` is a snapshot's log of table t in normal form    *)
+(* for sink s: a changed key or route is a delete there and an insert here.*)
 (*                                                                         *)
 (* A mirror's content is a bag: [Keys \X Vals -> how many].                *)
 (* An append table's content is a sequence of <<position, kind, key, val>>. *)
@@ -16,6 +17,8 @@ EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANTS
   Keys,       \* row identities
+  Tables,
+  TableOf,    \* [Keys -> Tables]: each key belongs to one table
   Routes,     \* values of the routing column; a sink's name is its route
   Sinks,      \* \subseteq Routes: the others' rows match no sink
   Mode,       \* "mirror" or "append"
@@ -31,7 +34,7 @@ MinOf(S) == CHOOSE x \in S : \A y \in S : x <= y
 MaxOf(S) == CHOOSE x \in S : \A y \in S : x >= y
 
 -----------------------------------------------------------------------------
-(* Operations on the source table. *)
+(* Operations on the source's tables. *)
 
 Insert(k, r) == [op |-> "insert", key |-> k, to |-> r]
 Delete(k) == [op |-> "delete", key |-> k]
@@ -45,7 +48,7 @@ AllOps == {Insert(k, r) : k \in Keys, r \in Routes} \cup {Delete(k) : k \in Keys
 
 Possible(rows, o) ==
   CASE o.op = "insert" -> rows[o.key] = NoRow
-    [] o.op = "rekey" -> rows[o.key] # NoRow /\ rows[o.new] = NoRow
+    [] o.op = "rekey" -> rows[o.key] # NoRow /\ rows[o.new] = NoRow /\ TableOf[o.key] = TableOf[o.new]
     [] o.op = "reroute" -> rows[o.key] # NoRow /\ rows[o.key].route # o.to
     [] OTHER -> rows[o.key] # NoRow
 
@@ -90,16 +93,20 @@ EventsOf(s, rows, ops) ==
   IF ops = <<>> THEN <<>>
   ELSE Normal(s, rows, Head(ops)) \o EventsOf(s, After(rows, Head(ops)), Tail(ops))
 
-NoBag == [kv \in Keys \X Vals |-> 0]
-Bag(s, rows) ==
-  [kv \in Keys \X Vals |-> IF rows[kv[1]].route = s /\ rows[kv[1]].val = kv[2] THEN 1 ELSE 0]
+KeysOf(t) == {k \in Keys : TableOf[k] = t}
+NoBag(t) == [kv \in KeysOf(t) \X Vals |-> 0]
+Bag(s, t, rows) ==
+  [kv \in KeysOf(t) \X Vals |-> IF rows[kv[1]].route = s /\ rows[kv[1]].val = kv[2] THEN 1 ELSE 0]
+
+OfTable(t, events) == SelectSeq(events, LAMBDA e : TableOf[e.key] = t)
 
 RECURSIVE Built(_, _)
 Built(rows, script) ==
   IF script = <<>> THEN <<>>
   ELSE LET after == RowsAfter(rows, Head(script))
-       IN <<[rows |-> after, ev |-> [s \in Sinks |-> EventsOf(s, rows, Head(script))],
-             share |-> [s \in Sinks |-> Bag(s, after)]]>>
+       IN <<[rows |-> after,
+             ev |-> [s \in Sinks |-> [t \in Tables |-> OfTable(t, EventsOf(s, rows, Head(script)))]],
+             share |-> [s \in Sinks |-> [t \in Tables |-> Bag(s, t, after)]]]>>
           \o Built(after, Tail(script))
 
 History(script) == Built(Nothing, script)
@@ -124,35 +131,35 @@ OpCount(script) == LET RECURSIVE Count(_)
 AllScripts(ops, each) == {q \in ScriptsFrom(Nothing, ops, each) : OpCount(q) = ops}
 
 -----------------------------------------------------------------------------
-(* What a sink should hold, and what a window does to what it holds. *)
+(* What a copy should hold, and what a window does to what it holds. *)
 
 RowsAt(h, i) == IF i = 0 THEN Nothing ELSE h[i].rows
 
-(* The share of sink s at position i, as a bag. *)
-Share(h, s, i) == IF i = 0 THEN NoBag ELSE h[i].share[s]
+(* The share of sink s of table t at position i, as a bag. *)
+Share(h, s, t, i) == IF i = 0 THEN NoBag(t) ELSE h[i].share[s][t]
 
-(* The log of sink s in (after, upto], with positions. *)
-RECURSIVE Log(_, _, _, _)
-Log(h, s, after, upto) ==
+(* The log of table t for sink s in (after, upto], with positions. *)
+RECURSIVE Log(_, _, _, _, _)
+Log(h, s, t, after, upto) ==
   IF upto <= after THEN <<>>
-  ELSE Log(h, s, after, upto - 1)
-       \o [n \in DOMAIN h[upto].ev[s] |->
-             <<upto, h[upto].ev[s][n].kind, h[upto].ev[s][n].key, h[upto].ev[s][n].val>>]
+  ELSE Log(h, s, t, after, upto - 1)
+       \o [n \in DOMAIN h[upto].ev[s][t] |->
+             <<upto, h[upto].ev[s][t][n].kind, h[upto].ev[s][t][n].key, h[upto].ev[s][t][n].val>>]
 
-Touches(h, s, after, upto) == \E i \in (after + 1)..upto : h[i].ev[s] # <<>>
+Touches(h, s, t, after, upto) == \E i \in (after + 1)..upto : h[i].ev[s][t] # <<>>
 
 (* What is read for a window: half-open. *)
-Read(h, s, after, upto) ==
+Read(h, s, t, after, upto) ==
   LET low == IF "inclusive_read" \in Bugs THEN Max(after - 1, 0) ELSE after
-      log == Log(h, s, low, upto)
-  IN IF "split_transaction" \in Bugs /\ Len(h[upto].ev[s]) > 1
+      log == Log(h, s, t, low, upto)
+  IN IF "split_transaction" \in Bugs /\ Len(h[upto].ev[s][t]) > 1
      THEN SubSeq(log, 1, Len(log) - 1)
      ELSE log
 
 (* Mirror: per key the latest event wins. A key whose first event is an insert was not there before, so
    nothing is deleted for it; whatever makes that untrue shows as a duplicate. *)
-Resolved(bag, log) ==
-  [kv \in Keys \X Vals |->
+Resolved(t, bag, log) ==
+  [kv \in KeysOf(t) \X Vals |->
      LET mine == {n \in DOMAIN log : log[n][3] = kv[1]}
          first == log[MinOf(mine)]
          last == log[MaxOf(mine)]
@@ -165,15 +172,15 @@ Resolved(bag, log) ==
 RECURSIVE InOrder(_)
 InOrder(S) == IF S = {} THEN <<>> ELSE LET x == CHOOSE x \in S : TRUE IN <<x>> \o InOrder(S \ {x})
 
-Reads(h, s, i) ==
-  InOrder({<<i, "read", k, RowsAt(h, i)[k].val>> : k \in {k \in Keys : RowsAt(h, i)[k].route = s}})
+Reads(h, s, t, i) ==
+  InOrder({<<i, "read", k, RowsAt(h, i)[k].val>> : k \in {k \in KeysOf(t) : RowsAt(h, i)[k].route = s}})
 
-Written(h, s, data, after, upto) ==
-  IF Mode = "append" THEN data \o Read(h, s, after, upto) ELSE Resolved(data, Read(h, s, after, upto))
+Written(h, s, t, data, after, upto) ==
+  IF Mode = "append" THEN data \o Read(h, s, t, after, upto) ELSE Resolved(t, data, Read(h, s, t, after, upto))
 
-Seeded(h, s, data, at) ==
-  IF Mode = "append" THEN data \o Reads(h, s, at)
+Seeded(h, s, t, data, at) ==
+  IF Mode = "append" THEN data \o Reads(h, s, t, at)
   ELSE IF "seed_appends" \in Bugs
-  THEN [kv \in Keys \X Vals |-> data[kv] + Share(h, s, at)[kv]]
-  ELSE Share(h, s, at)
+  THEN [kv \in KeysOf(t) \X Vals |-> data[kv] + Share(h, s, t, at)[kv]]
+  ELSE Share(h, s, t, at)
 =============================================================================

@@ -4,8 +4,13 @@ EXTENDS Delivery, TLC
 
 K1 == CHOOSE k \in Keys : TRUE
 K2 == CHOOSE k \in Keys : k # K1
+T1 == CHOOSE t \in Tables : TRUE
+T2 == CHOOSE t \in Tables : t # T1
 RouteA == CHOOSE r \in Sinks : TRUE
 RouteB == CHOOSE r \in Routes : r # RouteA
+
+OneTable == [k \in Keys |-> T1]
+TwoTables == [k \in Keys |-> IF k = K1 THEN T1 ELSE T2]
 
 Recreated == << <<Insert(K1, RouteA)>>, <<Delete(K1), Insert(K1, RouteA)>>, <<Update(K1)>> >>
 RecreatedLater == << <<Insert(K1, RouteA)>>, <<Delete(K1)>>, <<Insert(K1, RouteA), Insert(K2, RouteA)>> >>
@@ -26,12 +31,21 @@ Several == Of(<<
 Live == Of(<< << <<Insert(K1, RouteA)>>, <<Insert(K2, RouteB)>> >>,
               << <<Insert(K1, RouteA)>>, <<Reroute(K1, RouteB)>> >> >>)
 Walk == Of(<< << <<Insert(K1, RouteA)>>, <<Insert(K2, RouteB)>> >> >>)
-Four == Of(InOrder(AllScripts(4, 2)))
+
+(* Two tables: one changes while the other rests, then both do; the first change is not for the sink. *)
+Turns == Of(<< << <<Insert(K1, RouteA)>>, <<Insert(K2, RouteA)>> >> >>)
+Apart == Of(<< << <<Insert(K1, RouteA)>>, <<Insert(K2, RouteB)>>, <<Update(K1), Reroute(K2, RouteA)>> >> >>)
+(* Another source takes the place of the first at the second snapshot (ReplacedAt = 2). *)
+Replaced == Of(<< << <<Insert(K1, RouteA)>>, <<Delete(K1), Insert(K2, RouteA)>>, <<Update(K2)>> >> >>)
+(* The same at the third (ReplacedAt = 3), beyond the other histories that are walked. *)
+ReplacedLater == Of(<< << <<Insert(K1, RouteA)>>, <<Update(K1)>>, <<Delete(K1), Insert(K2, RouteA)>> >> >>)
+One == Of(<< << <<Insert(K1, RouteA), Insert(K2, RouteA)>> >> >>)
+
+Three == Of(InOrder(AllScripts(3, 2)))
 
 (* TLC would build the histories anew at every use: they are built once, into a register. *)
 ASSUME TLCSet(1, TLCEval(Histories))
 Remembered == TLCGet(1)[which]
 
 RunnerSymmetry == Permutations(Runners)
-Symmetry == Permutations(Keys) \cup Permutations(Runners)
 =============================================================================

@@ -17,12 +17,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SPECS = ROOT / "specs"
 TARGET = SPECS / "AUDIT.md"
+REPLACED = "tests/specs/test_conformance.py::test_the_machine_follows_every_edge_of_a_source_that_is_replaced"
 CONFORMANCE = "tests/specs/test_conformance.py::test_the_machine_follows_every_edge"
-SIMULATION = "tests/core/test_simulation.py::test_every_law_holds_and_every_sink_becomes_current"
+SIMULATION = "tests/core/test_simulation.py::test_every_law_holds_and_every_copy_becomes_current"
 MODELS = "tests/specs/test_models.py::test_everything_holds_in_every_state"
 MACHINE = "src/truecut/core/delivery.py"
 ANSWERS = "src/truecut/core/answers.py"
-STARTS = "tests/specs/test_conformance.py::test_the_machine_starts_nothing_the_spec_forbids"
+STARTING = "src/truecut/core/starting.py"
 
 FENCE = "tests/sinks/test_fence.py::test_a_commit_and_a_takeover_never_both_win"
 ORACLE = "tests/sinks/test_oracle.py::test_a_sink_is_what_the_model_says"
@@ -48,7 +49,7 @@ ACTIONS = {
         f"{E2E}/test_two_runners.py::test_a_runner_paused_past_its_lease_has_no_effect_when_it_wakes",
     ),
     "Crash": (
-        "src/truecut/runtime/failpoint.py::failpoint",
+        "src/truecut/failpoint.py::failpoint",
         f"{E2E}/test_kills.py::test_every_crash_point_is_hit_and_survived",
     ),
     "SinkTakeover": (
@@ -57,19 +58,27 @@ ACTIONS = {
     ),
     "SinkCommit": (f"{SINK}/transaction.py::Transaction", FENCE),
     "Observe": (f"{MACHINE}::observe", CONFORMANCE),
+    "ObserveLate": (f"{MACHINE}::observe", REPLACED),
+    "Heard": ("src/truecut/runtime/generations.py::Generations", SIMULATION),
     "Acquire": (f"{MACHINE}::acquire", CONFORMANCE),
     "Lose": (f"{MACHINE}::lose", CONFORMANCE),
-    "StartRecovery": (f"{MACHINE}::start_recovery", STARTS),
+    "StartRecovery": (f"{MACHINE}::start_recovery", CONFORMANCE),
     "Recovered": (f"{MACHINE}::recovered", CONFORMANCE),
     "RecoveryFail": (f"{MACHINE}::recovery_failed", CONFORMANCE),
-    "StartWave": (f"{MACHINE}::start_wave", STARTS),
-    "StartSeed": (f"{MACHINE}::start_seed", STARTS),
-    "PersistIdle": (f"{MACHINE}::persist_idle", STARTS),
+    "StartWave": (f"{MACHINE}::start_wave", CONFORMANCE),
+    "StartSeed": (f"{MACHINE}::start_seed", CONFORMANCE),
+    "PersistIdle": (f"{MACHINE}::persist_idle", CONFORMANCE),
     "WaveCommit": (f"{ANSWERS}::committed", CONFORMANCE),
     "WaveFail": (f"{ANSWERS}::failed", CONFORMANCE),
-    "WaveAbort": (f"{MACHINE}::wave_done", CONFORMANCE),
+    "WaveAbort": (f"{ANSWERS}::aborted", CONFORMANCE),
     "Advance": (f"{ANSWERS}::advance", CONFORMANCE),
     "LostHistory": (f"{MACHINE}::lost_history", CONFORMANCE),
+    "PauseTable": (f"{MACHINE}::pause_tables", CONFORMANCE),
+    "UnpauseTable": (f"{MACHINE}::pause_tables", CONFORMANCE),
+    "ResumeTable": (f"{MACHINE}::resume_table", CONFORMANCE),
+    "AskResume": ("src/truecut/runtime/pauses.py::resume", SIMULATION),
+    "Answer": ("src/truecut/runtime/requests.py::Requests", SIMULATION),
+    "Accept": ("src/truecut/core/copies.py::recorded", CONFORMANCE),
 }
 
 # law → (where the code enforces it, test)
@@ -77,7 +86,7 @@ LAWS = {
     "TypeOK": ("src/truecut/core/state.py::SinkState", MODELS),
     "NoDuplicate": (f"{SINK}/write.py::changes", ORACLE),
     "PartitionCorrectness": (
-        "src/truecut/spark/route.py::TableRoute",
+        "src/truecut/spark/wave/route.py::TableRoute",
         f"{E2E}/test_mirror.py::test_a_table_is_routed_to_tenants_on_every_kind_of_catalog",
     ),
     "NoPhantomWhenCurrent": (
@@ -97,20 +106,25 @@ LAWS = {
         f"{E2E}/test_mirror.py::test_windows_end_before_the_head_and_never_split_a_snapshot",
     ),
     "BufferPositionBound": (f"{ANSWERS}::reset", SIMULATION),
-    "FlushStateConsistency": (f"{MACHINE}::_start", SIMULATION),
+    "FlushStateConsistency": (f"{STARTING}::start", SIMULATION),
+    "OwnersDiffer": (f"{CONTROL}::claim", SIMULATION),
+    "CaughtUpIsTrue": ("src/truecut/core/copies.py::outrun", SIMULATION),
+    "RequestKept": ("src/truecut/runtime/requests.py::Requests", SIMULATION),
+    "ShapeTrue": ("src/truecut/core/copies.py::resumed", SIMULATION),
     "CursorMonotonicity": (f"{ANSWERS}::committed", SIMULATION),
     "TokenMonotonicity": (
         f"{SINK}/sink.py::_take_over",
         "tests/sinks/test_fence.py::test_two_takeovers_at_once_leave_the_larger_token",
     ),
-    "FencedWriteHasNoEffect": (f"{SINK}/transaction.py::token_differs", FENCE),
-    "EverySinkBecomesCurrent": (f"{MACHINE}::start_wave", SIMULATION),
+    "FencedWriteHasNoEffect": ("src/truecut/sinks/copies.py::token_differs", FENCE),
+    "EveryCopyBecomesCurrent": (f"{MACHINE}::start_wave", SIMULATION),
+    "EveryRequestIsAnswered": (f"{MACHINE}::taken_up", SIMULATION),
     "AppendExactlyOnce": (
-        f"{SINK}/transaction.py::_is_there",
+        "src/truecut/sinks/copies.py::version_differs",
         f"{E2E}/test_append.py::test_every_change_is_one_row",
     ),
     "AppendNoDuplicate": (
-        f"{SINK}/transaction.py::_is_there",
+        "src/truecut/sinks/copies.py::version_differs",
         "tests/sinks/test_fence.py::test_an_order_that_runs_twice_at_once_has_one_effect",
     ),
     "AppendBecomesCurrent": (f"{MACHINE}::start_wave", SIMULATION),
@@ -135,16 +149,26 @@ BUGS = {
     "split_transaction": ("src/truecut/sources/ducklake/tasks.py::batches", SOURCE_FAULTS),
     "advance_unread": ("src/truecut/sources/ducklake/history.py::steps", SOURCE_FAULTS),
     "cursor_apart_from_data": (f"{SINK}/cursor.py::write_cursor", SINK_FAULTS),
-    "no_fence": (f"{SINK}/transaction.py::token_differs", SINK_FAULTS),
+    "no_fence": ("src/truecut/sinks/copies.py::token_differs", SINK_FAULTS),
     "takeover_unfenced": (f"{SINK}/cursor.py::raise_token", SINK_FAULTS),
-    "expected_unchecked": (f"{SINK}/transaction.py::position_differs", SINK_FAULTS),
+    "expected_unchecked": ("src/truecut/sinks/copies.py::version_differs", SINK_FAULTS),
     "seed_appends": (f"{SINK}/write.py::clear_table", SINK_FAULTS),
     "no_epoch_check": (f"{ANSWERS}::awaited", MACHINE_FAULTS),
     "missing_reset": (f"{ANSWERS}::failed", MACHINE_FAULTS),
     "no_recovery": (f"{ANSWERS}::failed", MACHINE_FAULTS),
-    "position_before_commit": (f"{MACHINE}::_start", MACHINE_FAULTS),
-    "read_across_gap": ("src/truecut/core/copies.py::gap", MACHINE_FAULTS),
-    "wave_while_applying": (f"{MACHINE}::_wants_changes", MACHINE_FAULTS),
+    "position_before_commit": (f"{STARTING}::start", MACHINE_FAULTS),
+    "abort_advances": (f"{ANSWERS}::aborted", MACHINE_FAULTS),
+    "read_across_gap": ("src/truecut/core/copies.py::placed", MACHINE_FAULTS),
+    "wave_while_applying": ("src/truecut/core/copies.py::lacking", MACHINE_FAULTS),
+    "sink_moves_all_copies": (f"{ANSWERS}::committed", MACHINE_FAULTS),
+    "resume_not_durable": ("src/truecut/core/copies.py::resumed", MACHINE_FAULTS),
+    "resumed_unshaped": ("src/truecut/core/copies.py::resumed", MACHINE_FAULTS),
+    "accept_already": (f"{STARTING}::replaces", MACHINE_FAULTS),
+    "seed_unchecked": ("src/truecut/sinks/copies.py::version_differs", MACHINE_FAULTS),
+    "token_reused_after_loss": (f"{CONTROL}::claim", MACHINE_FAULTS),
+    "only_places_are_compared": ("src/truecut/sinks/copies.py::version_differs", SINK_FAULTS),
+    "stale_look_believed": ("src/truecut/core/copies.py::beyond", MACHINE_FAULTS),
+    "generation_not_heard": ("src/truecut/runtime/generations.py::least", MACHINE_FAULTS),
 }
 
 LOG = "src/truecut/core/segment_log.py"
@@ -179,14 +203,15 @@ LOG_ACTIONS = {
     "GiveUp": (f"{LOG}::give_up", LOG_WALK),
     "StandDown": (f"{LOG}::stand_down", LOG_WALK),
     "Consume": (f"{LOG}::visible", LOG_WALK),
-    "Sync": (
-        "src/truecut/journal/local.py::_sync",
-        "tests/journal/test_local.py::test_a_failed_sync_stops_the_writer_for_good",
-    ),
+    "Sync": (f"{LOG}::sync", LOG_WALK),
+    "Trim": (f"{LOG}::trim", LOG_WALK),
+    "Drop": ("src/truecut/journal/replicated/node.py::drop", LOG_LIVES),
+    "Repair": (f"{LOG}::to_repair", LOG_CHOICES),
     "CrashNode": (f"{LOG}::restarted", LOG_WALK),
     "CrashCoordinator": (f"{LOG}::forget_fenced", LOG_WALK),
     "CrashProducer": (f"{LOG}::granted", LOG_LIVES),
     "LoseDisk": (f"{LOG}::to_replace", LOG_LIVES),
+    "Hurt": (f"{LOG}::absent", LOG_LIVES),
     "LoseMessage": (f"{LOG}::to_end", LOG_LIVES),
 }
 LOG_LAWS = {
@@ -212,19 +237,80 @@ LOG_BUGS = {
     "ack_before_fsync": ("tests/journal/simulation.py::node_hears", LOG_FAULTS),
     "end_not_retried": ("tests/journal/simulation.py::coordinator_moves", LOG_FAULTS),
     "torn_tail_trusted": ("tests/journal/simulation.py::node_crashes", LOG_FAULTS),
+    "told_before_fsync": (f"{LOG}::take_fence", LOG_FAULTS),
+    "missing_is_empty": (f"{LOG}::take_fence", LOG_FAULTS),
+    "begun_anew": (f"{LOG}::take_append", LOG_FAULTS),
+    "copied_anew": (f"{LOG}::take_copy", LOG_FAULTS),
+    "fenced_served": (f"{LOG}::visible", LOG_FAULTS),
+    "trimmed_forgotten": ("tests/journal/simulated.py::drop", LOG_FAULTS),
+    "half_copy_counted": ("tests/journal/simulation.py::copies_move", LOG_FAULTS),
+    "replaced_before_copied": ("tests/journal/simulation.py::coordinator_moves", LOG_FAULTS),
+}
+
+CUT = "src/truecut/core/cut.py"
+SPLICE = "src/truecut/core/splice.py"
+VISIBILITY = "src/truecut/core/visibility.py"
+CUT_LIFE = "tests/core/cut_life.py"
+CUT_SOURCE = "tests/core/cut_source.py"
+CUT_WALK = "tests/specs/test_cut_conformance.py::test_the_machine_goes_where_the_spec_goes_and_nowhere_else"
+CUT_LIVES = "tests/core/test_cut_simulation.py::test_the_sink_is_the_source_at_every_frontier"
+CUT_FAULTS = "tests/core/test_cut_simulation.py::test_no_fault_survives"
+FAULTS[CUT_FAULTS] = "tests/core/cut_faults.py"
+
+# The backfill. Its source is played by the simulation.
+CUT_ACTIONS = {
+    "WriteRow": (f"{CUT_SOURCE}::_write", CUT_LIVES),
+    "Rollback": (f"{CUT_SOURCE}::_roll_back", CUT_LIVES),
+    "Commit": (f"{CUT_SOURCE}::_commit", CUT_LIVES),
+    "End": (f"{CUT_SOURCE}::_over", CUT_LIVES),
+    "CreateSlot": (f"{CUT_SOURCE}::slot", CUT_LIVES),
+    "Split": (f"{CUT}::split", CUT_WALK),
+    "OpenUnit": (f"{CUT}::open_unit", CUT_WALK),
+    "RecordUnit": (f"{CUT}::record_unit", CUT_WALK),
+    "Wave": (f"{CUT}::wave", CUT_WALK),
+    "Repeat": (f"{CUT}::repeat", CUT_WALK),
+    "Forget": (f"{CUT}::forget", CUT_WALK),
+}
+CUT_LAWS = {
+    "SinkTrue": (f"{SPLICE}::keeps", CUT_LIVES),
+    "NotSplit": (f"{CUT}::bracket", CUT_LIVES),
+    "Evidenced": (f"{CUT}::ready", CUT_LIVES),
+    "AppliedOnce": (f"{CUT}::ready", CUT_LIVES),
+    "EvidenceTrue": (f"{CUT}::bracket", CUT_LIVES),
+    "Claimed": (f"{CUT}::doubts", "tests/core/test_cut.py::test_nothing_is_claimed_of_a_cut_that_is_none"),
+    "FrontierForward": (f"{CUT}::wave", CUT_WALK),
+    "BackfillEnds": (f"{CUT}::to_open", CUT_LIVES),
+    "FrontierGoesOn": (f"{CUT}::wave", CUT_LIVES),
+}
+CUT_BUGS = {
+    "watermark_only": (f"{CUT}::splice_of", CUT_FAULTS),
+    "row_order": (f"{CUT_LIFE}::in_order", CUT_FAULTS),
+    "end_is_last_key": (f"{CUT}::ranges", CUT_FAULTS),
+    "snapshot_apart": (f"{CUT_LIFE}::reads_under", CUT_FAULTS),
+    "absent_is_null": (f"{SPLICE}::merged", CUT_FAULTS),
+    "truncate_ignored": (f"{SPLICE}::taken", CUT_FAULTS),
+    "applied_unrecorded": (f"{CUT_LIFE}::durable_at_once", CUT_FAULTS),
+    "subtransactions_forgotten": (f"{VISIBILITY}::top_level", CUT_FAULTS),
+    "hi_ignored": (f"{CUT}::ready", CUT_FAULTS),
+    "replayed_from_cursor": (f"{CUT}::splice_of", CUT_FAULTS),
+    "applied_again": (f"{CUT}::ready", CUT_FAULTS),
+    "start_unchecked": (f"{VISIBILITY}::includes", CUT_FAULTS),
+    "lock_after_snapshot": (f"{CUT_LIFE}::truncate_waits", CUT_FAULTS),
+    "torn_kept": (f"{SPLICE}::incomplete", CUT_FAULTS),
 }
 
 Pairs = dict[str, tuple[str, str]]
-ALL_ACTIONS: Pairs = ACTIONS | LOG_ACTIONS
-ALL_LAWS: Pairs = LAWS | LOG_LAWS
-ALL_BUGS: Pairs = BUGS | LOG_BUGS
+ALL_ACTIONS: Pairs = ACTIONS | LOG_ACTIONS | CUT_ACTIONS
+ALL_LAWS: Pairs = LAWS | LOG_LAWS | CUT_LAWS
+ALL_BUGS: Pairs = BUGS | LOG_BUGS | CUT_BUGS
 
 
 def spec_actions() -> list[str]:
-    """What `Next` of either protocol is made of."""
-    found = _names("Delivery", after="\nNext ==") - {"Next", "Sinks", "Runners"}
+    """What `Next` of each protocol is made of."""
+    found = _names("Delivery", after="\nNext ==") - {"Next", "Sinks", "Runners", "Tables"}
     steps = _names("SegmentLog", after="\nCoordinator ==")
     who = {"Next", "Coordinator", "Node", "Producer", "Consumer", "Environment"}
+    found |= _names("Cut", after="\nSource ==") - {"Next", "Source", "Backfill"}
     return sorted(found | (steps - who - {"Nodes", "Producers", "Segments"}))
 
 
@@ -244,7 +330,7 @@ def spec_laws() -> list[str]:
 
 def spec_bugs() -> set[str]:
     """The switches."""
-    modules = ("Delivery", "History", "SegmentLog")
+    modules = ("Cut", "Delivery", "History", "SegmentLog")
     text = "".join((SPECS / f"{module}.tla").read_text() for module in modules)
     return set(re.findall(r'"(\w+)" \\(?:not)?in Bugs', text) + re.findall(r'Bug\("(\w+)"\)', text))
 
@@ -293,6 +379,12 @@ def render() -> str:
         "lie around the machine, and are put into the simulation's nodes and coordinator.",
         "",
         *_tables(LOG_ACTIONS, LOG_LAWS, LOG_BUGS),
+        "## The backfill",
+        "",
+        "The source's steps are the simulation's. Four of the bugs lie around the machine, and are put into",
+        "the simulation's reader, journal and log.",
+        "",
+        *_tables(CUT_ACTIONS, CUT_LAWS, CUT_BUGS),
     ]
     return "\n".join(lines)
 

@@ -27,6 +27,7 @@ def run(model: str) -> bool:
     verdict = tlc.check(
         tlc.config(model),
         module=tlc.module_of(model),
+        workers=2 if large else 1,
         memory="8g" if large else "2g",
         timeout_s=48 * 3600,
         on_line=partial(_show_progress, model) if large else lambda _: None,
