@@ -1,30 +1,25 @@
-"""What an answer means for one sink: committed, advanced, failed, refused, recovered.
+"""What an answer means for one sink: committed, advanced, aborted, failed, refused, recovered.
 
 Promises D1 (a cursor never moves back), D4 (nothing is heard of an older epoch) and D5 (nothing goes on
-across a gap) for each sink alone; `delivery` applies them to the sinks of a wave.
+across a gap) for each sink alone; `delivery` applies them to the sinks of a wave. An answer to an order
+concerns the copies that the order names, and no other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from truecut.core.copies import backwards, copy_at, gap
-from truecut.core.state import Delivery, Effect, RaiseToken, SinkState, Wave
+from truecut.core.copies import GAP_CODE, across_gap, copy_at, placed
+from truecut.core.state import Copy, CopySettings, Delivery, Effect, RaiseToken, SinkOrder, SinkState, Wave
 from truecut.errors import Fault, Retry, require
-from truecut.model.cursor import Cursor
-from truecut.model.order import Receipt
+from truecut.model.cursor import Cursor, Hold
+from truecut.model.order import OrderKind, Receipt
 from truecut.model.position import Position
 
 BACKOFF_FIRST_MS = 500
 BACKOFF_MAX_MS = 60_000
 NO_ANSWER = Fault("TC3006", "the wave ended without the sink's answer", "None needed.", Retry.RETRYABLE)
-
-
-def place_of(sink: SinkState) -> Position:
-    """Where a sink that streams has been read up to."""
-    if sink.position is None:
-        raise AssertionError("D2: a sink that streams has a position")
-    return sink.position
 
 
 def awaited(sink: SinkState, epoch: int, phase: str) -> bool:
@@ -34,9 +29,7 @@ def awaited(sink: SinkState, epoch: int, phase: str) -> bool:
 
 def reset(sink: SinkState) -> SinkState:
     """Forget everything but the settings; what is in flight belongs to an older epoch."""
-    return replace(
-        sink, epoch=sink.epoch + 1, wave=None, cursor=None, position=None, copies={}, retry_at_ms=0
-    )
+    return replace(sink, epoch=sink.epoch + 1, cursor=None, copies={}, retry_at_ms=0)
 
 
 def failed(sink: SinkState, fault: Fault | None, retry_at_ms: int) -> SinkState:
@@ -48,12 +41,16 @@ def failed(sink: SinkState, fault: Fault | None, retry_at_ms: int) -> SinkState:
 
 def refused(sink: SinkState, receipt: Receipt, retry_at_ms: int) -> SinkState:
     """The sink itself failed or did not answer in time: it leaves its group."""
-    return replace(failed(sink, receipt.fault, retry_at_ms), late=True)
+    fault = receipt.fault
+    if fault is not None and receipt.fenced_by is not None:
+        # With this token never; but a larger one is asked for, or the sink is given up.
+        fault = replace(fault, retry=Retry.RETRYABLE)
+    return replace(failed(sink, fault, retry_at_ms), late=True)
 
 
-def delayed(sink: SinkState, fault: Fault | None, now_ms: int, jitter: float) -> int:
+def delayed(failures: int, fault: Fault | None, now_ms: int, jitter: float) -> int:
     """When to try again; `jitter` in [0, 1] adds up to that share of the delay."""
-    delay = min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS << min(sink.failures, 10))
+    delay = min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS << min(failures, 10))
     if fault is not None and fault.retry is not Retry.RETRYABLE:
         delay = BACKOFF_MAX_MS
     return now_ms + delay + int(delay * jitter)
@@ -65,52 +62,93 @@ def raise_token(receipt: Receipt) -> list[Effect]:
 
 def at_cursor(state: Delivery, sink: SinkState, cursor: Cursor) -> SinkState:
     """A sink stands at its cursor; copies that it does not have yet are to be seeded."""
-    copies = {table: copy_at(cursor, table, wanted) for table, wanted in sink.settings.items()}
-    place = cursor.position
-    sink = replace(sink, phase="idle", cursor=place, position=place, copies=copies, wave=None)
-    if state.oldest is None or state.head is None or place is None:
-        return sink
-    if cursor.source_identity == state.identity:
-        return gap(sink, state.oldest)
-    return (
-        backwards(sink, place, state.head) if state.head <= place else gap(sink, state.head, everything=True)
-    )
+    copies = {
+        table: copy_at(state, table, cursor.copies.get(table), wanted)
+        for table, wanted in sink.settings.items()
+    }
+    return replace(sink, phase="ready", cursor=cursor.position, copies=copies)
 
 
-def committed(state: Delivery, sink: SinkState, cursor: Cursor, pace: Position | None) -> SinkState:
-    """The sink has told its cursor after a commit."""
-    place = cursor.position
-    moved = place is not None and (sink.cursor is None or place >= sink.cursor)
-    require(moved, "D1: a cursor never moves back")
-    keeps_up = place is not None and (pace is None or place >= pace)
-    return replace(
-        at_cursor(state, sink, cursor),
+def committed(
+    state: Delivery, sink: SinkState, order: SinkOrder, cursor: Cursor, slowest: Position | None
+) -> SinkState:
+    """The sink has told its cursor after a commit. What another order did is told by its own answer, which
+    may have come first: then this row is older than what we know of the others."""
+    places = [place for place in (sink.cursor, cursor.position) if place is not None]
+    sink = replace(
+        sink.with_copies({table: _told(state, sink, order, cursor, table) for table in order.tables}),
+        cursor=max(places, default=None),
         failures=0,
         broken_waves=0,
         fault=None,
-        late=sink.late and not keeps_up,
     )
+    keeps_up = slowest is None or (sink.position is not None and sink.position >= slowest)
+    return replace(sink, late=sink.late and not keeps_up)
+
+
+def _told(state: Delivery, sink: SinkState, order: SinkOrder, cursor: Cursor, table: str) -> Copy:
+    before = sink.copies[table].durable
+    copy = copy_at(state, table, cursor.copies.get(table), sink.settings[table])
+    grown = before is None or (
+        copy.durable is not None and (copy.durable.edition, copy.durable.at) >= (before.edition, before.at)
+    )
+    require(grown, "D1: a copy never moves back")
+    return _troubled(copy, sink.copies[table], order.tables[table].kind)
+
+
+def _troubled(copy: Copy, was: Copy, kind: OrderKind) -> Copy:
+    """Only changes that were read end its trouble: whether a seed has helped is seen by the next ones, and
+    what was told without reading says nothing."""
+    if kind == "changes":
+        return copy
+    if kind == "replace":
+        return replace(copy, failures=was.failures)
+    return replace(copy, failures=was.failures, retry_at_ms=was.retry_at_ms, fault=was.fault)
 
 
 def pace(state: Delivery) -> Position | None:
     """Where the slowest of the punctual sinks stands: a late one that is there joins them again."""
-    places = [sink.position for sink in state.sinks.values() if not sink.late and sink.position is not None]
-    return min(places, default=None)
+    places = [sink.position for sink in state.sinks.values() if not sink.late]
+    return min((place for place in places if place is not None), default=None)
 
 
-def advance(state: Delivery, sink: SinkState, wave: Wave, upto: Position) -> SinkState:
-    """Nothing in the window was for this sink: its read position moves, its cursor stays."""
-    require(upto >= place_of(sink), "D1: a position never moves back")
-    copies = {
-        table: replace(copy, at=upto) if copy.status == "streaming" else copy
-        for table, copy in sink.copies.items()
-    }
-    moved = replace(sink, phase="idle", wave=None, position=upto, copies=copies, broken_waves=0)
-    return known_places(state, moved, wave)
+def advance(state: Delivery, sink: SinkState, wave: Wave, order: SinkOrder, upto: Position) -> SinkState:
+    """Nothing in the window was for this sink: its copies' places move, what is durable stays."""
+    copies = {}
+    for table in order.tables:
+        copy = sink.copies[table]
+        require(copy.at is not None and upto >= copy.at, "D1: a place never moves back")
+        moved = replace(copy, at=upto, source_identity=wave.identity, wave=None, failures=0, fault=None)
+        copies[table] = placed(state, moved, sink.settings[table])
+    return replace(sink.with_copies(copies), broken_waves=0)
 
 
-def known_places(state: Delivery, sink: SinkState, wave: Wave) -> SinkState:
-    """D5: while the wave ran, the source may have been replaced, or its history cut."""
-    return (
-        sink if state.oldest is None else gap(sink, state.oldest, everything=wave.identity != state.identity)
-    )
+def aborted(
+    state: Delivery,
+    sink: SinkState,
+    order: SinkOrder,
+    unread: Mapping[str, Fault],
+    now_ms: int,
+    jitter: float,
+) -> SinkState:
+    """The window could not be read, the sink was not touched. The tables that were the reason rest for a
+    while; the others may go on at once, without them."""
+    copies = {}
+    for table in order.tables:
+        copy = replace(sink.copies[table], wave=None)
+        if table in unread:
+            copy = _unread(copy, unread[table], now_ms, jitter)
+        copies[table] = placed(state, copy, sink.settings[table])
+    return sink.with_copies(copies)
+
+
+def _unread(copy: Copy, fault: Fault, now_ms: int, jitter: float) -> Copy:
+    retry_at_ms = delayed(copy.failures, fault, now_ms, jitter)
+    return replace(copy, failures=copy.failures + 1, retry_at_ms=retry_at_ms, fault=fault)
+
+
+def lost(copy: Copy, wanted: CopySettings, fault: Fault, now_ms: int, jitter: float) -> Copy:
+    """A place that turned out to be unreadable: as after an expiry. The first seed starts at once."""
+    retry_at_ms = delayed(copy.failures - 1, None, now_ms, jitter) if copy.failures else now_ms
+    copy = replace(copy, failures=copy.failures + 1, retry_at_ms=retry_at_ms, fault=None)
+    return across_gap(copy, wanted, Hold(GAP_CODE, fault.message))

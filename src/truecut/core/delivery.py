@@ -1,36 +1,41 @@
 """Delivery of one change log to many sinks: which wave may start, and what its receipts mean.
 
-Owns: each sink's lease token, epoch, durable cursor, read position and the wave it is in. Promises:
-  D1  a cursor never moves back
-  D2  a wave covers exactly what its sinks lack: (position, upto], tables at their own place
-  D3  at most one wave in flight for a sink
+Owns: each sink's lease token and epoch; for each copy (one table at one sink) its durable version, the
+place it was read up to and the wave it is in. Promises:
+  D1  a cursor never moves back, and no copy's place within an edition
+  D2  a wave covers exactly what its copies lack: (their place, upto]
+  D3  at most one wave in flight for a copy; for a sink one of changes and one seed
   D4  a receipt of an older epoch changes nothing
   D5  nothing is read across a gap: what cannot be read is seeded anew, or held
   D6  without a recovered lease a sink is not written to
-Follows specs/Delivery.tla; every public function here is one of its actions. No I/O, no clock: time and
-chance are passed in, effects are returned as data. Each call costs time in proportion to the sinks.
+  D7  what a user has asked for is kept until the sink itself shows it
+  D8  a look at the source that is older than a sink changes nothing there
+An order moves copies, not sinks: tables that stand elsewhere (held, paused, being seeded, catching up) are
+not named by it, and stay where they are. Follows specs/Delivery.tla; every public function here is one of
+its actions. No I/O, no clock: time and chance are passed in, effects are returned as data. Each call costs
+time in proportion to the copies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from truecut.core import answers
 from truecut.core.copies import (
-    BACKWARDS_CODE,
     CHANGED_CODE,
     GAP_CODE,
-    PAUSED_CODE,
-    fell_behind,
-    gap,
-    held,
+    differs,
+    lacking,
+    outrun,
+    placed,
     resumed,
-    streams,
-    unseeded,
+    to_seed,
 )
+from truecut.core.starting import Lack, changes, may_stream, part, persists, replaces, start, wave_of
 from truecut.core.state import (
     Copy,
+    CopyOrder,
     CopySettings,
     Delivery,
     Effect,
@@ -43,16 +48,14 @@ from truecut.core.state import (
     WaveKind,
 )
 from truecut.errors import Fault, require
-from truecut.model.cursor import Hold
 from truecut.model.order import Receipt
 from truecut.model.position import Position
 
 __all__ = [
-    "BACKWARDS_CODE",
     "CHANGED_CODE",
     "GAP_CODE",
-    "PAUSED_CODE",
     "Copy",
+    "CopyOrder",
     "CopySettings",
     "Delivery",
     "Effect",
@@ -62,13 +65,14 @@ __all__ = [
     "SinkOrder",
     "SinkState",
     "Wave",
+    "WaveKind",
     "acquire",
     "due_to_persist",
     "lose",
     "lost_history",
     "observe",
     "pause",
-    "pause_table",
+    "pause_tables",
     "persist_idle",
     "recovered",
     "recovery_failed",
@@ -76,6 +80,7 @@ __all__ = [
     "start_recovery",
     "start_seed",
     "start_wave",
+    "taken_up",
     "wave_done",
     "wave_failed",
 ]
@@ -85,18 +90,22 @@ __all__ = [
 
 
 def observe(state: Delivery, *, identity: str, oldest: Position, head: Position) -> Delivery:
-    """Observe: the source's history is now [oldest, head]. Sinks that fell out of it lose their place.
+    """Observe: the source's history is now [oldest, head]. Copies that fell out of it lose their place.
 
-    Another identity is another history: nothing that was read before continues in it.
+    Another identity is another history: nothing that was read before continues in it. Its positions are of
+    a later generation: a look of an earlier one comes late, and changes nothing (D8).
     """
-    replaced = state.identity not in ("", identity)
+    if state.head is not None and head.generation < state.head.generation:
+        return state
+    same_past = (identity, oldest) == (state.identity, state.oldest)
     state = replace(state, identity=identity, oldest=oldest, head=head)
+    if same_past:
+        return state
     return state.with_sinks(
         {
-            name: gap(sink, oldest, everything=replaced)
+            name: sink.with_copies(lost)
             for name, sink in state.sinks.items()
-            if sink.phase == "idle"
-            and (replaced or any(fell_behind(copy, oldest) for copy in sink.copies.values()))
+            if sink.phase == "ready" and (lost := _without_place(state, sink))
         }
     )
 
@@ -121,9 +130,10 @@ def lose(state: Delivery, sinks: Iterable[str]) -> Delivery:
     )
 
 
-def start_recovery(state: Delivery, *, now_ms: int) -> tuple[Delivery, list[Effect]]:
+def start_recovery(state: Delivery, *, now_ms: int, late: bool = False) -> tuple[Delivery, list[Effect]]:
     """StartRecovery: one job takes over all sinks whose lease is new or whose last order is in doubt.
 
+    Late sinks in a job of their own, so that one which hangs each time delays the punctual ones once.
     Not before the source was observed: a cursor means something only in the history it came from.
     """
     if state.head is None:
@@ -131,12 +141,13 @@ def start_recovery(state: Delivery, *, now_ms: int) -> tuple[Delivery, list[Effe
     due = {
         name: sink
         for name, sink in state.sinks.items()
-        if sink.phase == "acquired" and sink.retry_at_ms <= now_ms and not sink.paused
+        if sink.phase == "acquired" and sink.late == late
+        if sink.retry_at_ms <= now_ms and not sink.paused
     }
     if not due:
         return state, []
     state = state.with_sinks({name: replace(sink, phase="recovering") for name, sink in due.items()})
-    return state, [Recover({name: (sink.epoch, sink.token) for name, sink in due.items()})]
+    return state, [Recover({name: (sink.epoch, sink.token) for name, sink in due.items()}, late)]
 
 
 def recovered(
@@ -152,9 +163,7 @@ def recovered(
         if receipt.cursor is not None:
             changed[receipt.sink] = answers.at_cursor(state, sink, receipt.cursor)
         else:
-            changed[receipt.sink] = answers.refused(
-                sink, receipt, answers.delayed(sink, receipt.fault, now_ms, jitter)
-            )
+            changed[receipt.sink] = _refused(sink, receipt, now_ms, jitter)
             effects += answers.raise_token(receipt)
     return state.with_sinks(changed), effects
 
@@ -170,80 +179,102 @@ def recovery_failed(
 # --- waves --------------------------------------------------------------------------------------------
 
 
-def start_wave(state: Delivery, *, late: bool = False) -> tuple[Delivery, list[Effect]]:
-    """StartWave: a group of idle sinks that lack the same changes reads once.
+def start_wave(state: Delivery, *, now_ms: int = 0, late: bool = False) -> tuple[Delivery, list[Effect]]:
+    """StartWave: a group of sinks that lack the same changes of the same tables reads once.
 
-    By turns the largest group, and the one furthest behind: nobody waits for ever. The window ends
-    where the next group ahead stands, so that groups meet and merge.
+    By turns the largest group (of several the front), and the one furthest behind: nobody waits for ever,
+    neither a table that catches up nor the others of its sink. The window ends where the next group ahead
+    stands, so that groups meet and merge.
     """
     if state.head is None:
         return state, []
-    groups: dict[tuple[object, ...], list[str]] = {}
+    groups: dict[Lack, list[str]] = {}
     for name, sink in state.sinks.items():
-        if _wants_changes(sink, state.head) and sink.late == late:
-            groups.setdefault(_lack(sink), []).append(name)
+        if sink.late == late and may_stream(state, sink):
+            for place, tables in lacking(sink, state.head, now_ms=now_ms):
+                groups.setdefault(Lack(place, tables, sink.broken_waves), []).append(name)
     if not groups:
         return state, []
-    firsts = {key: state.sinks[names[0]] for key, names in groups.items()}
-    places = {key: answers.place_of(first) for key, first in firsts.items()}
     if state.turn % 2 == 0:
-        chosen = max(groups, key=lambda key: (len(groups[key]), -firsts[key].broken_waves))
+        chosen = max(groups, key=lambda lack: (len(groups[lack]), -lack.broken_waves, lack.place))
     else:
-        chosen = min(groups, key=lambda key: (places[key], firsts[key].broken_waves, -len(groups[key])))
-    after = places[chosen]
-    members = _part(state, groups[chosen])
-    copies = state.sinks[members[0]].copies
-    tables = {table: copy.at for table, copy in copies.items() if copy.status == "streaming"}
-    upto_max = min([place for place in places.values() if place > after], default=state.head)
-    return _start(
-        replace(state, turn=state.turn + 1), "changes", [(members, tables, after, upto_max)], late=late
-    )
+        chosen = min(groups, key=lambda lack: (lack.place, lack.broken_waves, -len(groups[lack])))
+    members = part(state, groups[chosen])
+    upto_max = min((lack.place for lack in groups if lack.place > chosen.place), default=state.head)
+    orders = {
+        name: {table: changes(state.sinks[name].copies[table]) for table in chosen.tables} for name in members
+    }
+    wave = wave_of(state, "changes", orders, chosen.tables, chosen.place, upto_max, late=late)
+    return start(replace(state, turn=state.turn + 1), [wave])
 
 
-def start_seed(state: Delivery) -> tuple[Delivery, list[Effect]]:
-    """StartSeed: sinks that lack the same tables get them whole, at one pinned position.
+def start_seed(state: Delivery, *, now_ms: int, late: bool = False) -> tuple[Delivery, list[Effect]]:
+    """StartSeed: sinks that lack the same tables get them whole, pinned at the head; whatever else they
+    have goes on meanwhile.
 
-    A sink with nothing yet is seeded at the head; one that streams other tables, where it stands.
+    Not behind where a copy stands: then our last look at the source is older than the sink.
     """
     if state.head is None:
         return state, []
-    groups: dict[tuple[Position, tuple[str, ...], bool, int], list[str]] = {}
+    groups: dict[tuple[tuple[str, ...], int], list[str]] = {}
+    seeding = {name for wave in state.waves.values() if wave.kind == "seed" for name in wave.sinks}
     for name, sink in state.sinks.items():
-        lacks = unseeded(sink) if sink.phase == "idle" and not sink.paused else []
-        at = _seed_place(state, sink)
-        if lacks and at is not None:
-            groups.setdefault((at, tuple(sorted(lacks)), sink.late, sink.broken_waves), []).append(name)
+        free = sink.phase == "ready" and not sink.paused and name not in seeding and not outrun(state, sink)
+        if free and sink.late == late:
+            for tables in to_seed(sink, state.head, now_ms=now_ms):
+                groups.setdefault((tables, sink.broken_waves), []).append(name)
     if not groups:
         return state, []
-    (at, names, late, _), members = max(groups.items(), key=lambda item: (not item[0][2], len(item[1])))
-    return _start(state, "seed", [(_part(state, members), dict.fromkeys(names), None, at)], late=late)
+    (tables, _), members = max(groups.items(), key=lambda item: len(item[1]))
+    orders = {
+        name: {table: replaces(state.sinks[name].copies[table]) for table in tables}
+        for name in part(state, members)
+    }
+    return start(state, [wave_of(state, "seed", orders, tables, None, state.head, late=late)])
 
 
 def persist_idle(state: Delivery, sinks: Iterable[str]) -> tuple[Delivery, list[Effect]]:
-    """PersistIdle: sinks that had nothing to write for a while make their position durable."""
-    groups: dict[Position, list[str]] = {}
+    """PersistIdle: what we know of these sinks' copies and they do not (places read up to without a
+    commit, holds set or lifted, requests taken up) becomes durable."""
+    orders: dict[bool, dict[str, dict[str, CopyOrder]]] = {}
+    places: list[Position] = []
     for name in sinks:
         sink = state.sinks[name]
-        if sink.position is not None and _may_persist(sink):
-            groups.setdefault(sink.position, []).append(name)
-    jobs: list[_Job] = [(members, {}, position, position) for position, members in groups.items()]
-    return _start(state, "persist", jobs, late=False)
+        if may_stream(state, sink):
+            told = {table: persists(copy) for table, copy in sink.copies.items() if differs(copy)}
+            places += [order.at for order in told.values() if order.at is not None]
+            if told:
+                orders.setdefault(sink.late, {})[name] = told
+    waves: list[Wave] = []
+    for late, of_sinks in sorted(orders.items()):
+        wave = wave_of(state, "persist", of_sinks, (), None, max(places), late=late)
+        waves.append(replace(wave, id=wave.id + len(waves)))
+    return start(state, waves)
 
 
 def due_to_persist(state: Delivery, *, lag_max: int | None = None) -> list[str]:
-    """Idle sinks whose durable cursor retention may reach soon: it stands in the older half of the
-    retained history, or more than `lag_max` places behind the head."""
+    """Sinks with a copy whose durable place retention may reach soon, though it was read up to a later
+    one: it stands in the older half of the retained history, or more than `lag_max` places behind."""
     if state.oldest is None or state.head is None:
         return []
     due_below = (state.oldest.place + state.head.place + 1) // 2
     if lag_max is not None:
         due_below = max(due_below, state.head.place - lag_max)
+    due = Position(state.head.generation, max(0, due_below))
     return [
         name
         for name, sink in state.sinks.items()
-        if _may_persist(sink)
-        and sink.cursor is not None
-        and (sink.cursor.generation < state.head.generation or sink.cursor.place < due_below)
+        if may_stream(state, sink) and any(_lags(copy, due) for copy in sink.copies.values())
+    ]
+
+
+def taken_up(state: Delivery) -> list[str]:
+    """Sinks with a copy for which a request was taken up, and that do not show it yet."""
+    return [
+        name
+        for name, sink in state.sinks.items()
+        if any(_is_resuming(copy) and differs(copy) for copy in sink.copies.values())
+        if may_stream(state, sink)
     ]
 
 
@@ -270,38 +301,47 @@ def wave_done(
     effects: list[Effect] = []
     for name, order in wave.sinks.items():
         sink = state.sinks[name]
-        if not answers.awaited(sink, order.epoch, "applying") or sink.wave != wave_id:
+        if not _is_out(sink, order, wave_id):
             continue
         receipt = told.get(name)
         if receipt is None and wave.kind == "changes":
-            changed[name] = answers.advance(state, sink, wave, upto)
+            changed[name] = answers.advance(state, sink, wave, order, upto)
         elif receipt is not None and receipt.outcome == "aborted":
-            # WaveAbort: the window could not be read, the sink was not touched.
-            changed[name] = answers.known_places(state, replace(sink, phase="idle", wave=None), wave)
+            changed[name] = answers.aborted(state, sink, order, receipt.unread, now_ms, jitter)
         elif receipt is not None and receipt.cursor is not None:
-            changed[name] = answers.committed(state, sink, receipt.cursor, pace)
+            changed[name] = answers.committed(state, sink, order, receipt.cursor, pace)
         else:
             answer = receipt or Receipt(name, order.epoch, "failed", fault=answers.NO_ANSWER)
-            changed[name] = answers.refused(sink, answer, answers.delayed(sink, answer.fault, now_ms, jitter))
+            changed[name] = _refused(sink, answer, now_ms, jitter)
             effects += answers.raise_token(answer)
     return state.with_sinks(changed), effects
 
 
-def lost_history(state: Delivery, sinks: Iterable[str], tables: Iterable[str]) -> Delivery:
-    """LostHistory: these tables' place turned out to be unreadable, inside [oldest, head] though it is.
+def lost_history(
+    state: Delivery,
+    sinks: Iterable[str],
+    lost: Mapping[str, Fault],
+    *,
+    at: Position | None,
+    now_ms: int,
+    jitter: float = 0.0,
+) -> Delivery:
+    """LostHistory: this place of the tables turned out to be unreadable, inside [oldest, head] though it is.
 
-    As after an expiry: a mirror is seeded anew, other copies are held.
+    As after an expiry: a mirror is seeded anew, other copies are held, with the reason. A copy that has moved
+    on since then, or was seeded, is not meant.
     """
-    require(state.head is not None, "history is lost only after it was observed")
-    assert state.head is not None
-    lost = frozenset(tables)
-    return state.with_sinks(
-        {
-            name: gap(state.sinks[name], state.head, everything=True, tables=lost)
-            for name in sinks
-            if state.sinks[name].phase == "idle"
-        }
-    )
+    changed = {}
+    for name in sinks:
+        sink = state.sinks[name]
+        if sink.phase == "ready" and not outrun(state, sink):
+            copies = {
+                table: answers.lost(copy, sink.settings[table], lost[table], now_ms, jitter)
+                for table, copy in sink.copies.items()
+                if table in lost and copy.status == "streaming" and copy.wave is None and copy.at == at
+            }
+            changed[name] = sink.with_copies(copies)
+    return state.with_sinks(changed)
 
 
 def wave_failed(
@@ -317,8 +357,8 @@ def wave_failed(
     changed = {}
     for name, order in wave.sinks.items():
         sink = state.sinks[name]
-        if answers.awaited(sink, order.epoch, "applying") and sink.wave == wave_id:
-            failed = answers.failed(sink, fault, answers.delayed(sink, fault, now_ms, jitter))
+        if _is_out(sink, order, wave_id):
+            failed = answers.failed(sink, fault, answers.delayed(sink.failures, fault, now_ms, jitter))
             changed[name] = replace(failed, broken_waves=sink.broken_waves + 1)
     return state.with_sinks(changed), []
 
@@ -337,84 +377,59 @@ def pause(state: Delivery, *, sinks: frozenset[str]) -> Delivery:
     )
 
 
-def pause_table(state: Delivery, table: str) -> Delivery:
-    """PauseTable: the table is held where it stands; the next wave records that."""
-    changed = {}
-    for name, sink in state.sinks.items():
-        copy = sink.copies.get(table)
-        if sink.phase == "idle" and copy is not None and copy.status == "streaming" and copy.at is not None:
-            hold = Hold(copy.at, PAUSED_CODE, f"{table} is paused")
-            changed[name] = replace(sink, copies={**sink.copies, table: held(hold)})
-    return state.with_sinks(changed)
+def pause_tables(state: Delivery, *, tables: frozenset[str]) -> Delivery:
+    """PauseTable and UnpauseTable: exactly these tables are neither carried nor seeded, at no sink."""
+    return state.with_sinks(
+        {
+            name: replace(sink, paused_tables=tables)
+            for name, sink in state.sinks.items()
+            if sink.paused_tables != tables
+        }
+    )
 
 
-def resume_table(state: Delivery, table: str, *, sinks: Iterable[str]) -> Delivery:
-    """ResumeTable: a held table goes on from its own place, or is seeded when that cannot be read."""
+def resume_table(state: Delivery, table: str, *, asked: int, sinks: Iterable[str]) -> Delivery:
+    """ResumeTable: a held table goes on from its own place, or is seeded when that cannot be read.
+
+    `asked` names the request. Each copy takes it up once, held or not, and tells the sink so (D7): that we
+    see no hold may be out of date.
+    """
     changed = {}
     for name in sinks:
         sink = state.sinks[name]
         copy = sink.copies.get(table)
-        if sink.phase == "idle" and copy is not None and copy.status == "held":
-            again = resumed(state, copy, sink.settings[table])
-            changed[name] = replace(sink, copies={**sink.copies, table: again})
+        if sink.phase != "ready" or outrun(state, sink):
+            continue
+        if copy is not None and copy.wave is None and copy.resumed != asked:
+            changed[name] = sink.with_copies(
+                {table: resumed(state, table, copy, sink.settings[table], asked=asked)}
+            )
     return state.with_sinks(changed)
 
 
-# --- leaves: starting ---------------------------------------------------------------------------------
-
-_Job = tuple[Sequence[str], Mapping[str, Position | None], Position | None, Position]
+# --- leaves: judging ----------------------------------------------------------------------------------
 
 
-def _start(
-    state: Delivery, kind: WaveKind, jobs: Sequence[_Job], *, late: bool
-) -> tuple[Delivery, list[Effect]]:
-    """One wave for each job: (members, tables, after, upto_max)."""
-    waves: dict[int, Wave] = {}
-    changed: dict[str, SinkState] = {}
-    for number, (members, tables, after, upto_max) in enumerate(jobs, start=state.next_wave):
-        orders = {}
-        for name in members:
-            sink = state.sinks[name]
-            require(sink.phase == "idle" and sink.wave is None, "D3: at most one wave in flight for a sink")
-            require(sink.token > 0, "D6: only a sink that is ours is written to")
-            require(sink.cursor is None or sink.cursor <= upto_max, "D1: a cursor never moves back")
-            holds = {table: copy.hold for table, copy in sink.copies.items() if copy.hold is not None}
-            orders[name] = SinkOrder(sink.epoch, sink.token, sink.cursor, holds)
-            changed[name] = replace(sink, phase="applying", wave=number)
-        waves[number] = Wave(number, kind, orders, tables, after, upto_max, late, state.identity)
-    state = replace(state, next_wave=state.next_wave + len(waves), waves={**state.waves, **waves})
-    return state.with_sinks(changed), [RunWave(wave) for wave in waves.values()]
+def _without_place(state: Delivery, sink: SinkState) -> dict[str, Copy]:
+    """The copies whose place is gone, as they are now."""
+    judged = {table: placed(state, copy, sink.settings[table]) for table, copy in sink.copies.items()}
+    return {table: copy for table, copy in judged.items() if copy is not sink.copies[table]}
 
 
-def _wants_changes(sink: SinkState, head: Position) -> bool:
-    """Idle, seeded, and something it streams stands before the head."""
-    return (
-        sink.phase == "idle"
-        and not sink.paused
-        and not unseeded(sink)
-        and any(c.status == "streaming" and c.at is not None and c.at < head for c in sink.copies.values())
-    )
+def _is_out(sink: SinkState, order: SinkOrder, wave_id: int) -> bool:
+    """Whether the sink still waits for this wave."""
+    awaited = answers.awaited(sink, order.epoch, "ready")
+    return awaited and all(sink.copies[table].wave == wave_id for table in order.tables)
 
 
-def _lack(sink: SinkState) -> tuple[object, ...]:
-    """Sinks with equal lacks can share a wave."""
-    streaming = tuple(sorted((t, c.at) for t, c in sink.copies.items() if c.status == "streaming"))
-    return (sink.position, streaming, sink.broken_waves)
+def _refused(sink: SinkState, receipt: Receipt, now_ms: int, jitter: float) -> SinkState:
+    retry_at_ms = answers.delayed(sink.failures, receipt.fault, now_ms, jitter)
+    return answers.refused(sink, receipt, retry_at_ms)
 
 
-def _part(state: Delivery, members: list[str]) -> list[str]:
-    """All of a group, or half as many after each job that failed as a whole."""
-    return members[: max(1, len(members) >> state.sinks[members[0]].broken_waves)]
+def _lags(copy: Copy, due: Position) -> bool:
+    return copy.status == "streaming" and differs(copy) and copy.durable is not None and copy.durable.at < due
 
 
-def _seed_place(state: Delivery, sink: SinkState) -> Position | None:
-    """Where a seed is pinned. None: the last look at the source is older than the sink's cursor."""
-    if streams(sink):
-        return sink.position
-    stale = sink.cursor is not None and state.head is not None and state.head < sink.cursor
-    return None if stale else state.head
-
-
-def _may_persist(sink: SinkState) -> bool:
-    ahead = sink.position is not None and sink.position != sink.cursor
-    return sink.phase == "idle" and not sink.paused and ahead and not unseeded(sink)
+def _is_resuming(copy: Copy) -> bool:
+    return copy.durable is None or copy.resumed != copy.durable.resumed

@@ -7,6 +7,8 @@ Promises:
   L4  fencing and telling the length are one step; nobody else's word for a length counts
   L5  what can be read is committed
   L6  acknowledgements count for the segment they were given for, and for no other
+  L7  a node begins no replica of a segment that it ever had something of, or that is trimmed; what was there
+      and is not is damaged, never empty
 Follows specs/SegmentLog.tla; every public function here is one of its actions. No I/O, no clock: what is
 durable, and who is alive, is passed in. Entries are counted from 1 within their segment.
 """
@@ -20,38 +22,57 @@ from typing import Literal
 from truecut.errors import require
 
 NodeId = str
-State = Literal["none", "open", "fenced", "sealed"]
+State = Literal["none", "open", "fenced", "sealed", "missing", "damaged"]
 
 # --- the node -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """What a node has of a segment: how many entries, all of them on disk, and how many are committed."""
+    """What a node has of a segment: how many entries, how many of them are committed, and how many, the last
+    ones, are not on disk yet. A damaged one has no word in anything; a missing one was there once."""
 
     state: State = "none"
     length: int = 0
     seen: int = 0
+    unsynced: int = 0
 
     @property
     def visible(self) -> int:
         """How many may be read."""
         return min(self.seen, self.length)
 
+    @property
+    def synced(self) -> int:
+        """How many a crash leaves."""
+        return self.length - self.unsynced
+
+
+def absent(*, segment: int, held: int) -> Replica:
+    """Where a node has nothing: it may begin there, or it has lost what it had. `held` is the highest segment
+    of the log that it ever had something of, or knows to be trimmed (L7)."""
+    return Replica("missing" if segment <= held else "none")
+
 
 Taken = Literal["appended", "had already", "gap", "closed"]
 
 
 def take_append(replica: Replica, *, index: int, count: int, known: int) -> tuple[Replica, Taken]:
-    """TakeAppend: the entries `index…`, if they follow what is there. To be durable before it is answered."""
-    if replica.state in ("fenced", "sealed"):
+    """TakeAppend: the entries `index…`, if they follow what is there. Answered once they are synced."""
+    if replica.state not in ("none", "open"):
         return replica, "closed"
     if index > replica.length + 1:
         return replica, "gap"
     last = index + count - 1
     length = max(replica.length, last)
     seen = max(replica.seen, min(known, length))
-    return Replica("open", length, seen), "appended" if last > replica.length else "had already"
+    taken = Replica("open", length, seen, replica.unsynced + length - replica.length)
+    return taken, "appended" if last > replica.length else "had already"
+
+
+def sync(replica: Replica) -> tuple[Replica, int]:
+    """Sync: what was written is on disk, and can be acknowledged up to here."""
+    return replace(replica, unsynced=0), replica.length
 
 
 def take_known(replica: Replica, *, known: int) -> Replica:
@@ -60,26 +81,35 @@ def take_known(replica: Replica, *, known: int) -> Replica:
 
 
 def take_fence(replica: Replica) -> tuple[Replica, int | None]:
-    """TakeFence: no append from here on; the length to report, once the fence is durable (L3, L4)."""
+    """TakeFence: no append from here on; the length to report, once the fence and all of it are durable (L3,
+    L4). What is lost has no length (L7)."""
+    if replica.state in ("missing", "damaged"):
+        return Replica("damaged"), None
     if replica.state == "sealed":
         return replica, None
-    return replace(replica, state="fenced"), replica.length
+    return replace(replica, state="fenced", unsynced=0), replica.length
 
 
 def take_copy(replica: Replica, *, length: int) -> tuple[Replica, int | None]:
     """TakeCopy: as many entries as a fenced replica has, copied to where there were none or fewer.
 
     A copy may have been made of a shorter replica that is gone by now: it would block the log for ever if it
-    could not grow. It never shrinks, so whatever it told before remains true.
+    could not grow. It never shrinks, so whatever it told before remains true; and where one is lost no other
+    is made: it says that it is damaged, so that another node is asked.
     """
+    if replica.state == "missing":
+        return Replica("damaged"), None
     if replica.state not in ("none", "fenced"):
         return replica, None
-    copied = replace(replica, state="fenced", length=max(replica.length, length))
+    copied = Replica("fenced", max(replica.length, length), replica.seen)
     return copied, copied.length
 
 
 def take_end(replica: Replica, *, end: int) -> tuple[Replica, int | None]:
-    """TakeEnd: cut to the end and sealed; everything below it is committed."""
+    """TakeEnd: cut to the end and sealed; everything below it is committed. Where a segment ends with nothing
+    nothing is missing."""
+    if replica.state == "damaged" or (replica.state == "missing" and end > 0):
+        return Replica("damaged"), None
     if replica.length < end:
         return replica, None
     if replica.state == "sealed":
@@ -87,9 +117,21 @@ def take_end(replica: Replica, *, end: int) -> tuple[Replica, int | None]:
     return Replica("sealed", end, end), end
 
 
+def take_replacement(replica: Replica, *, end: int) -> tuple[Replica, bool]:
+    """Replace and Repair, at the node that is to have a finished segment; and whether it has to copy it. What
+    it has is enough if it can be sealed there, and gives way otherwise."""
+    sealed, told = take_end(replica, end=end)
+    if told == end and sealed.length == end:
+        return sealed, False
+    return Replica("sealed", end, end), True
+
+
 def restarted(replica: Replica, *, length: int) -> Replica:
-    """CrashNode: what is left is what was on disk; what is committed has to be heard anew (L5)."""
-    return replica if replica.state == "sealed" else Replica(replica.state, length)
+    """CrashNode: what is left is what was on disk, and perhaps more that is not there for all that; what is
+    committed has to be heard anew (L5)."""
+    if replica.state in ("sealed", "damaged"):
+        return replica
+    return Replica(replica.state, length, 0, max(0, length - replica.synced))
 
 
 # --- the producer -------------------------------------------------------------------------------------
@@ -167,7 +209,8 @@ class Log:
     trimmed: int = 0  # how many segments there were before the first
 
     def __getitem__(self, number: int) -> Segment:
-        """Segments are counted from 1 for the life of the log."""
+        """Segments are counted from 1 for the life of the log; those that are trimmed are not there."""
+        require(self.trimmed < number <= self.last, "a segment of the log")
         return self.segments[number - 1 - self.trimmed]
 
     @property
@@ -205,6 +248,8 @@ def new_segment(log: Log, *, token: int, place: frozenset[NodeId]) -> Log | None
 
 def decide_by_producer(log: Log, *, segment: int, end: int) -> Log:
     """DecideByProducer: what it has committed, all replicas have. Once (L2)."""
+    if segment <= log.trimmed:
+        return log
     found = log[segment]
     return log if found.end is not None else _with(log, segment, replace(found, end=end))
 
@@ -217,6 +262,8 @@ def to_fence(log: Log) -> frozenset[NodeId]:
 
 def take_fenced(log: Log, *, segment: int, node: NodeId, length: int) -> Log:
     """TakeFenced: a fenced replica has told what it has; the longest is the latest, as copies may grow."""
+    if segment <= log.trimmed:
+        return log
     found = log[segment]
     if found.end is not None or length <= found.fenced.get(node, -1):
         return log
@@ -277,6 +324,8 @@ def to_end(log: Log) -> list[tuple[int, NodeId]]:
 
 def take_ended(log: Log, *, segment: int, node: NodeId, end: int) -> Log:
     """TakeEnded: a replica is sealed."""
+    if segment <= log.trimmed:
+        return log
     found = log[segment]
     if found.end != end or node not in found.nodes:
         return log
@@ -287,15 +336,32 @@ def to_replace(log: Log, *, alive: frozenset[NodeId], spare: Iterable[NodeId]) -
     """What Replace needs: copies of finished segments that have lost a replica."""
     wanted = []
     for number, segment in log.numbered():
-        sources = sorted(segment.ended & alive)
+        sources = _sources(segment, alive)
         targets = [node for node in spare if node not in segment.nodes][: len(segment.nodes - alive)]
         if segment.end is not None and sources:
             wanted += [Copying(number, sources[0], target, segment.end) for target in targets]
     return wanted
 
 
+def to_repair(log: Log, *, segment: int, node: NodeId, alive: frozenset[NodeId]) -> Copying | None:
+    """What Repair needs: a copy of a finished segment for a replica that says it is damaged."""
+    found = log[segment]
+    sources = [other for other in _sources(found, alive) if other != node or found.end == 0]
+    if found.end is None or node not in found.nodes or not sources:
+        return None
+    return Copying(segment, sources[0], node, found.end)
+
+
+def _sources(segment: Segment, alive: frozenset[NodeId]) -> list[NodeId]:
+    """Who can give a finished segment. One that ends with nothing anybody can: else it would wait for ever
+    where all that had it are gone."""
+    return sorted(alive if segment.end == 0 else segment.ended & alive)
+
+
 def replace_node(log: Log, *, segment: int, gone: NodeId, new: NodeId) -> Log:
     """Replace: another node has copied the finished segment."""
+    if segment <= log.trimmed:
+        return log
     found = log[segment]
     if found.end is None or gone not in found.nodes or new in found.nodes:
         return log
@@ -304,8 +370,8 @@ def replace_node(log: Log, *, segment: int, gone: NodeId, new: NodeId) -> Log:
 
 
 def trim(log: Log, *, before: int) -> Log:
-    """Forget the segments that lie before an entry of the log, and are sealed everywhere. The last one stays:
-    it says where the log goes on. (Retention; the spec's log is never trimmed.)"""
+    """Trim: forget the segments that lie before an entry of the log, and are sealed everywhere. The last one
+    stays: it says where the log goes on."""
     kept = list(log.segments)
     while len(kept) > 1 and kept[0].ended == kept[0].nodes and kept[1].first < before:
         kept.pop(0)

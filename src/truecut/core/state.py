@@ -1,6 +1,7 @@
 """What a runner knows about delivery, as values: sinks, their copies of tables, waves, effects.
 
-Owns no rule; the rules are in `delivery` (sinks and waves) and `copies` (one table at one sink).
+Owns no rule; the rules are in `delivery` (sinks and waves), `answers` (one sink) and `copies` (one table at
+one sink).
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from truecut.errors import Fault
-from truecut.model.cursor import Hold
+from truecut.model.cursor import Hold, Version
+from truecut.model.order import OrderKind
 from truecut.model.position import Position
 from truecut.model.table import Mode
 
 WaveKind = Literal["changes", "seed", "persist"]
-Phase = Literal["unowned", "acquired", "recovering", "idle", "applying"]
+Phase = Literal["unowned", "acquired", "recovering", "ready"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +32,31 @@ class CopySettings:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One table at one sink: streaming from `at`, held at `at`, or to be seeded."""
+    """One table at one sink: streaming from `at`, held at `at`, or to be seeded.
+
+    `durable` is what the sink itself has; the rest is what we know beyond that. Nothing between
+    `durable.at` and `at` was for this copy.
+    """
 
     status: Literal["streaming", "held", "unseeded"]
-    at: Position | None = None
+    at: Position | None = None  # None: to be seeded, wherever it stood
+    edition: int = 0
     hold: Hold | None = None
+    resumed: int = 0  # the last request to resume that was taken up
+    source_identity: str = ""  # its places, `at` and the durable one, are of this history
+    durable: Version | None = None  # None: the sink has no such copy
+    shaped: bool = True  # its rows have the shape that the settings ask for
+    wave: int | None = None  # at most one in flight (D3)
+    failures: int = 0  # in a row: it could not be read, or a seed did not help
+    retry_at_ms: int = 0  # it is not read before
+    fault: Fault | None = None  # why it could not be read, until it could
+
+    @property
+    def version(self) -> Version | None:
+        """What the sink would have if all that we know were durable."""
+        if self.at is None:
+            return None
+        return Version(self.edition, self.at, None if self.hold is None else self.hold.code, self.resumed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +68,55 @@ class SinkState:
     token: int = 0
     epoch: int = 0  # bumped by every reset
     cursor: Position | None = None  # durable, in the sink itself
-    position: Position | None = None  # read up to here; nothing in (cursor, position] was for this sink
     copies: Mapping[str, Copy] = field(default_factory=dict)
-    wave: int | None = None
     failures: int = 0
     broken_waves: int = 0  # jobs in a row that failed as a whole with this sink among others
     retry_at_ms: int = 0
     fault: Fault | None = None
     late: bool = False  # left its group; gets small waves of its own until it keeps up with the others
     paused: bool = False
+    paused_tables: frozenset[str] = frozenset()
+
+    @property
+    def position(self) -> Position | None:
+        """Read up to here: the furthest behind of what streams; where nothing does, the cursor."""
+        places = [
+            copy.at
+            for table, copy in self.copies.items()
+            if copy.status == "streaming" and copy.at is not None and table not in self.paused_tables
+        ]
+        return min(places, default=self.cursor)
+
+    @property
+    def busy(self) -> bool:
+        """Whether some order is out."""
+        return any(copy.wave is not None for copy in self.copies.values())
+
+    @property
+    def busy_seeding(self) -> bool:
+        """Whether a seed is out."""
+        return any(copy.wave is not None and copy.status == "unseeded" for copy in self.copies.values())
+
+    @property
+    def busy_streaming(self) -> bool:
+        """Whether changes are out, or what is known is being made durable."""
+        return any(copy.wave is not None and copy.status != "unseeded" for copy in self.copies.values())
+
+    def with_copies(self, changed: Mapping[str, Copy]) -> SinkState:
+        """The same with some copies replaced."""
+        return replace(self, copies={**self.copies, **changed}) if changed else self
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOrder:
+    """What a wave asks of one copy. `at`: where it was read up to when the wave started (None: a seed)."""
+
+    kind: OrderKind
+    expected: Version | None
+    at: Position | None
+    edition: int  # that it leaves
+    resumed: int = 0  # that it leaves
+    hold: Hold | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +125,20 @@ class SinkOrder:
 
     epoch: int
     token: int
-    expected: Position | None
-    holds: Mapping[str, Hold] = field(default_factory=dict)
+    tables: Mapping[str, CopyOrder]
 
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """One Spark job: `sinks` all stand at `after` and have the same tables at the same places."""
+    """One Spark job. Of changes: the same tables of all `sinks`, all of which stand at `after`.
+
+    One that persists has no window: each copy's place is in its order.
+    """
 
     id: int
     kind: WaveKind
     sinks: Mapping[str, SinkOrder]
-    tables: Mapping[str, Position | None]  # the tables that are read, each from its own place
+    tables: tuple[str, ...]  # that are read
     after: Position | None
     upto_max: Position
     late: bool = False
@@ -86,6 +150,7 @@ class Recover:
     """Effect: take these sinks over and read their cursors. sink → (epoch, token)."""
 
     sinks: Mapping[str, tuple[int, int]]
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

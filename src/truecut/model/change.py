@@ -4,9 +4,10 @@ A change is the net change of one key between two positions: inserted, updated i
 A changed key, or a changed route, is a delete of the old row and an insert of the new one. So for one
 key and one route there is at most one change at each position, and the latest position wins.
 
-Each change of a table has a `seq` of its own within its place, by which an append table names it, if an
-append table is among those that read the window. Mirrors only need to know what comes first where a key
-has two changes at a place: then every delete has 0 and everything else has 1.
+Each change has a `seq` of its own within its place, over all tables of the transaction: position and seq
+together are its id. They are there if somebody who keeps every change (an append table) is among those that
+read the window. Mirrors only need to know what comes first where a key has two changes at a place: then every
+delete has 0 and everything else has 1.
 
 A batch has these control columns first, then the table's columns under their own names. Puts carry the
 whole row; a delete carries the whole row as it was before.
@@ -20,8 +21,13 @@ PREFIX = "_truecut_"  # reserved: a source column that starts so is refused
 
 OP = "_truecut_op"  # uint8: INSERT, UPDATE, DELETE or READ
 PLACE = "_truecut_place"  # uint64: the position's place; the wave knows the generation
-SEQ = "_truecut_seq"  # int64: order within a place; unique there for append tables
+SEQ = "_truecut_seq"  # int64: order within a place; unique there, over all tables, where changes are kept
 COMMITTED_AT = "_truecut_committed_at"  # timestamp[us, UTC]
+
+# An append table at a sink has these beside op, seq and the time of the commit (`TRANSACTION` and `UNCHANGED`
+# are also what events have).
+POSITION = "_truecut_position"
+APPLIED_AT = "_truecut_applied_at"
 
 INSERT, UPDATE, DELETE, READ = 1, 2, 3, 4
 OP_NAMES = {INSERT: "insert", UPDATE: "update", DELETE: "delete", READ: "read"}

@@ -1,36 +1,51 @@
 """How far a sink is, as the sink itself remembers it: one row, committed with the data.
 
-All tables without an exception stand at `position` together. An exception is a table that does not:
-held (stopped by an error or paused) at an older position of its own.
+Each table at the sink (a *copy*) has its own place. `position` is where the tables without an exception
+stand together; an exception is a table that does not: held, being seeded, or on its way from another place.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from truecut.model.position import Position
+from truecut.model.position import UNTOLD, Position, SourcePosition
 from truecut.model.table import Column, Mode
 
-NOT_CARRIED_CODE = "TC3007"  # the table was taken out of the pipeline; back in it, it goes on
+Exceptional = Literal["held", "backfilling", "elsewhere"]
+_NOWHERE = Position(0, 0)
+# Holds of a table whose columns at the sink are not those of the source's changes: only a seed goes on.
+SHAPE_CODES = frozenset({"TC3011", "TC3012", "TC3013", "TC3014", "TC3015", "TC3016"})
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Why a table does not advance with the others, and where it stands."""
+    """Why a table does not go on. Where it stands is the copy's own place."""
 
-    at: Position
     code: str
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What tells one state of a copy from every other that it ever had: each commit that names the copy
+    makes another one, also a seed that ends where the copy stands, a hold and its release."""
+
+    edition: int  # how many times it was seeded
+    at: Position
+    hold: str | None = None  # the hold's code
+    resumed: int = 0  # the last request to resume that was answered
 
 
 @dataclass(frozen=True, slots=True)
 class CopyState:
     """One table at one sink, made by this pipeline: its mode and the columns as last written.
 
-    `retired_columns` no longer exist at the source; the sink keeps them, all NULL.
+    Its content is exactly its share of the source at `at`; an append table holds every change up to `at`.
+    Without columns it was never seeded. `retired_columns` no longer exist at the source; the sink keeps
+    them, all NULL.
     """
 
     mode: Mode
@@ -39,6 +54,16 @@ class CopyState:
     retired_columns: tuple[str, ...] = ()
     hold: Hold | None = None
     fingerprint: str = ""  # of the settings that shaped the data: key, route, mode
+    at: Position = _NOWHERE
+    edition: int = 0
+    resumed: int = 0
+    source_identity: str = ""  # `at` is a place in this source's history
+    source_position: SourcePosition = UNTOLD  # `at` in the source's own words
+
+    @property
+    def version(self) -> Version:
+        """As orders expect it."""
+        return Version(self.edition, self.at, None if self.hold is None else self.hold.code, self.resumed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +72,26 @@ class Cursor:
 
     position: Position | None
     token: int  # fencing token of the last owner
-    source_identity: str = ""
     copies: Mapping[str, CopyState] = field(default_factory=dict)  # by table name
-    certificate: str = ""
+    certificate: str = ""  # digest of the last certificate that counts this cursor in
+
+    def exceptions(self, wanted: Iterable[str]) -> dict[str, Exceptional]:
+        """Which of these tables do not stand at `position` with the others, and why."""
+        found: dict[str, Exceptional] = {}
+        for table in wanted:
+            copy = self.copies.get(table)
+            if copy is not None and copy.hold is not None:
+                found[table] = "held"
+            elif copy is None or not copy.columns:
+                found[table] = "backfilling"
+            elif copy.at != self.position:
+                found[table] = "elsewhere"
+        return found
 
     def to_json(self) -> str:
         """Everything but position and token, which are columns of their own at a sink."""
         return json.dumps(
             {
-                "source_identity": self.source_identity,
                 "certificate": self.certificate,
                 "copies": {name: _copy_to_dict(copy) for name, copy in sorted(self.copies.items())},
             },
@@ -69,7 +105,6 @@ class Cursor:
         return cls(
             position=position,
             token=token,
-            source_identity=data["source_identity"],
             certificate=data["certificate"],
             copies={name: _copy_from_dict(copy) for name, copy in data["copies"].items()},
         )
@@ -78,12 +113,17 @@ class Cursor:
 def _copy_to_dict(copy: CopyState) -> dict[str, Any]:
     hold = copy.hold
     return {
+        "at": str(copy.at),
+        "edition": copy.edition,
+        "hold": None if hold is None else [hold.code, hold.message],
+        "resumed": copy.resumed,
+        "source_identity": copy.source_identity,
+        "source_position": copy.source_position,
         "mode": copy.mode,
-        "table_id": copy.table_id,
-        "columns": [[c.id, c.name, c.type, c.initial] for c in copy.columns],
-        "retired_columns": list(copy.retired_columns),
-        "hold": None if hold is None else [str(hold.at), hold.code, hold.message],
         "fingerprint": copy.fingerprint,
+        "table_id": copy.table_id,
+        "columns": [column.to_list() for column in copy.columns],
+        "retired_columns": list(copy.retired_columns),
     }
 
 
@@ -92,8 +132,13 @@ def _copy_from_dict(data: dict[str, Any]) -> CopyState:
     return CopyState(
         mode=data["mode"],
         table_id=data["table_id"],
-        columns=tuple(Column(*column) for column in data["columns"]),
+        columns=tuple(Column.from_list(column) for column in data["columns"]),
         retired_columns=tuple(data["retired_columns"]),
-        hold=None if hold is None else Hold(Position.parse(hold[0]), hold[1], hold[2]),
+        hold=None if hold is None else Hold(*hold),
         fingerprint=data["fingerprint"],
+        at=Position.parse(data["at"]),
+        edition=data["edition"],
+        resumed=data["resumed"],
+        source_identity=data["source_identity"],
+        source_position=SourcePosition(data["source_position"]),
     )

@@ -1,13 +1,20 @@
 """A place in one change log.
 
 Total order, fixed-width text that sorts as the positions do. The generation grows when the source's
-identity changes; the place is the connector's own number (a DuckLake snapshot id).
+identity changes; the place is the connector's own number (of a snapshot, of a record in a journal).
+
+Beside it, where there is more to say, stands the source's own: a log sequence number, a set of transaction
+ids, the resume token of a stream. It is text that nobody but its connector reads, compares or makes.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NewType
+
+SourcePosition = NewType("SourcePosition", str)
+UNTOLD = SourcePosition("")  # ours says all, or nobody has told
 
 _TEXT = re.compile(r"([0-9A-F]{8})-([0-9A-F]{16})")
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from truecut.model.types import Kind, Type, parse
 
 Mode = Literal["mirror", "append"]
 
@@ -32,12 +34,38 @@ class Column:
     """One column. `id` is the source's own lasting id: a rename keeps it, a re-creation does not.
 
     `initial` is what rows written before the column existed hold (SQL literal text; None means NULL).
+    `parts` are those of a nested column, with ids of their own: a struct's fields, a list's element, a
+    map's key and value. `native` is the source's own type, with its dialect in front (`postgres:numeric`),
+    where the neutral one does not say all: a sink that speaks the dialect may use it.
     """
 
     id: int
     name: str
-    type: str  # DuckDB's spelling, e.g. DECIMAL(10,2)
+    type: str  # in the grammar of `model.types`, e.g. DECIMAL(10,2)
     initial: str | None = None
+    parts: tuple[Column, ...] = ()
+    native: str = ""
+
+    @property
+    def parsed(self) -> Type:
+        """Its type, taken apart."""
+        return parse(self.type)
+
+    @property
+    def kind(self) -> Kind:
+        """How its parts make a value."""
+        return self.parsed.kind
+
+    def to_list(self) -> list[Any]:
+        """As a cursor keeps it."""
+        parts = [part.to_list() for part in self.parts]
+        return [self.id, self.name, self.type, self.initial, parts, self.native]
+
+    @classmethod
+    def from_list(cls, data: list[Any]) -> Column:
+        """Read what `to_list` wrote."""
+        number, name, kind, initial, parts, native = data
+        return cls(number, name, kind, initial, tuple(cls.from_list(part) for part in parts), native)
 
 
 @dataclass(frozen=True, slots=True)
