@@ -24,6 +24,7 @@ class Retry(Enum):
     """Whether trying again can help."""
 
     RETRYABLE = "retryable"  # by itself, with backoff
+    GAP = "gap"  # not from here: the table has lost its place in the source's history
     NOT_RETRYABLE = "not_retryable"  # somebody must act; other sinks and tables go on
     FATAL = "fatal"  # this runner must stop using the sink (fenced), or stop altogether
 

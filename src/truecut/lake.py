@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import tempfile
+from collections.abc import Hashable, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,10 +18,16 @@ from typing import Literal
 
 import duckdb
 
+from truecut.addresses import database_identity, file_identity
+from truecut.config.kinds import Address, Unusable
 from truecut.config.secret import Secret
 from truecut.errors import ExitCode, Fault, Retry, TruecutError
+from truecut.folders import NO_FOLDER, NO_PERMISSION
+from truecut.model.finding import Check, Finding
+from truecut.model.table import Column
 
 _EXTENSIONS = ("sqlite_scanner", "postgres_scanner", "ducklake")
+_UNUSABLE_CATALOGS = ("ducklake:", "duckdb:", "mysql:", "md:", "postgresql:", "postgres://")
 MEMORY_LIMIT = "1GB"  # for one worker process; more spills to disk
 
 
@@ -35,6 +44,44 @@ class LakeAddress:
         """Whether several processes may be attached at the same time."""
         return self.kind != "duckdb"
 
+    def identity(self, folders: dict[str, str]) -> Hashable:
+        """Equal for two addresses of one lake."""
+        target = self.target.reveal()
+        return database_identity(target) if self.kind == "postgres" else file_identity(target, folders)
+
+    def folders(self) -> Iterator[Path]:
+        """What has to be writable on this machine: the catalog's folder, and the data's."""
+        if self.is_file:
+            yield Path(self.target.reveal()).parent
+        data = self.data_folder()
+        if data is not None:
+            yield data
+
+    def places(self) -> Iterator[tuple[str, str]]:
+        """The catalog's file and the data's folder, if they are on this machine."""
+        if self.is_file:
+            yield "catalog", self.target.reveal()
+        if self.data_path is not None and "://" not in self.data_path:
+            yield "data_path", self.data_path
+
+    def data_folder(self) -> Path | None:
+        """Where the lake's files go, as far as the address alone tells."""
+        if self.data_path is not None:
+            return None if "://" in self.data_path else Path(self.data_path)
+        # DuckLake's own default; a catalog that knows another place keeps it.
+        own = self.kind == "duckdb" and self.is_file
+        return Path(f"{self.target.reveal()}.files") if own else None
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the catalog is a file of this machine."""
+        return self.kind != "postgres" and "://" not in self.target.reveal()
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the catalog is a file that does not exist."""
+        return self.is_file and not os.path.exists(self.target.reveal())
+
     def __str__(self) -> str:
         return "postgres:***" if self.kind == "postgres" else f"{self.kind}:{self.target.reveal()}"
 
@@ -47,6 +94,22 @@ def parse_address(catalog: str, data_path: str | None, *, base: Path) -> LakeAdd
     if catalog.startswith("sqlite:"):
         return LakeAddress("sqlite", Secret(_absolute(catalog.removeprefix("sqlite:"), base)), data)
     return LakeAddress("duckdb", Secret(_absolute(catalog, base)), data)
+
+
+def lake_of(address: Address) -> LakeAddress:
+    """The address of a source or sink that is a lake."""
+    if not isinstance(address, LakeAddress):
+        raise AssertionError("this is no lake")
+    return address
+
+
+def usable_catalog(catalog: str) -> str:
+    """The same, if it has one of the three forms: `ducklake:x` or a URL would be taken for a file."""
+    path = "" if catalog.startswith("postgres:") else catalog
+    if catalog.startswith(_UNUSABLE_CATALOGS) or catalog == "sqlite:" or path.endswith(os.sep):
+        message = "not a catalog; write the path of a DuckDB file, sqlite:PATH or postgres:CONNINFO"
+        raise Unusable("catalog", message)
+    return catalog
 
 
 def _absolute(path: str, base: Path) -> str:
@@ -73,6 +136,22 @@ def connect(*, threads: int = 1) -> duckdb.DuckDBPyConnection:
     # must not hold up a statement about another.
     connection.execute("SET catalog_error_max_schemas = 0")
     return connection
+
+
+def check_engine() -> Check:
+    """Whether DuckDB and its extensions are there and fit each other."""
+    try:
+        connect().close()
+    except TruecutError as error:
+        return Check("duckdb", "an extension is missing", [Finding("duckdb", error.fault)])
+    except duckdb.Error as error:
+        fault = Fault(
+            "TC5031",
+            f"DuckDB {duckdb.__version__} cannot load its extensions ({type(error).__name__})",
+            "Install truecut again: extensions must be of DuckDB's own version.",
+        )
+        return Check("duckdb", "an extension cannot be loaded", [Finding("duckdb", fault)])
+    return Check("duckdb", f"{duckdb.__version__} with its extensions")
 
 
 def _extension(name: str) -> Path:
@@ -124,6 +203,19 @@ def attach_sql(
     return f"ATTACH {target} AS {identifier(alias)}" + (f" ({', '.join(options)})" if options else "")
 
 
+@contextmanager
+def without_trace(address: LakeAddress) -> Iterator[None]:
+    """Reading a SQLite catalog leaves an empty write-ahead log, which only a last writer takes away."""
+    path = address.target.reveal()
+    tidy = address.kind == "sqlite" and os.path.exists(path) and not os.path.exists(f"{path}-wal")
+    try:
+        yield
+    finally:
+        if tidy and os.path.exists(f"{path}-wal"):
+            with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as last:
+                last.execute("SELECT count(*) FROM sqlite_master").fetchone()
+
+
 def identifier(name: str) -> str:
     """A quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
@@ -132,6 +224,12 @@ def identifier(name: str) -> str:
 def literal(text: str) -> str:
     """A quoted SQL string."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def sortable(value: str, column: Column) -> str:
+    """SQL to sort or partition by a value of a column. DuckDB would make 0.0 of the -0.0 that it sorts by,
+    also in the rows that come out; of the sum it does not matter."""
+    return f"({value} + 0)" if column.parsed.is_float else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +249,7 @@ _SYMPTOMS = (
         ("exceeded the maximum retry count", "transaction conflict", "serialize access"),
         "TC4006",
         "somebody else committed at the same time",
-        "None needed; it is tried again.",
+        "None needed: a running pipeline tries again by itself; a command can be repeated.",
         Retry.RETRYABLE,
     ),
     _Symptom(
@@ -165,14 +263,12 @@ _SYMPTOMS = (
         ("no space left", "enospc", "disk quota", "file too large", "disk is full"),
         "TC4002",
         "the disk is full",
-        "Free space; it goes on by itself.",
+        "Free space; a running pipeline goes on by itself.",
         Retry.RETRYABLE,
     ),
     _Symptom(
         ("permission denied", "read-only file system", "readonly database"),
-        "TC4003",
-        "no permission to write",
-        "Make the folder writable for this user.",
+        *NO_PERMISSION,
     ),
     _Symptom(
         ("catalog version mismatch", "created with a newer", "newer version"),
@@ -195,8 +291,8 @@ _SYMPTOMS = (
     _Symptom(
         ("explicitly disabled",),
         "TC4014",
-        "the catalog does not exist",
-        "Check the path of the catalog.",
+        "there is a database, but no DuckLake in it",
+        "Give the catalog of a lake: what `ATTACH 'ducklake:PATH'` names.",
     ),
     _Symptom(
         ("not a valid duckdb database", "file is not a database"),
@@ -206,9 +302,7 @@ _SYMPTOMS = (
     ),
     _Symptom(
         ("not a directory", "no such file or directory", "unable to open database file", "file exists"),
-        "TC4007",
-        "a folder is missing or cannot be created",
-        "Check the paths of catalog and data, and that their parents are folders.",
+        *NO_FOLDER,
     ),
     _Symptom(
         ("connect", "translate host name", "timeout", 'execute query "rollback"', "server closed"),
@@ -221,10 +315,12 @@ _SYMPTOMS = (
         ("conflict", "duplicate key", "unique constraint", "primary key"),
         "TC4006",
         "somebody else committed at the same time",
-        "None needed; it is tried again.",
+        "None needed: a running pipeline tries again by itself; a command can be repeated.",
         Retry.RETRYABLE,
     ),
 )
+UNKNOWN = "TC4099"
+_HOLDER = re.compile(r"\(pid (\d+)\)")
 _QUOTED = re.compile(r'"(?!rollback)[^"]*"')  # paths, statements, connection strings: not symptoms
 
 
@@ -233,9 +329,11 @@ def fault_of(error: duckdb.Error | OSError, *, what: str) -> Fault:
     text = _QUOTED.sub("", str(error).lower())
     for symptom in _SYMPTOMS:
         if any(word in text for word in symptom.words):
-            return Fault(symptom.code, f"{what}: {symptom.meaning}", symptom.fix, symptom.retry)
+            holder = _HOLDER.search(text) if symptom.code == "TC4001" else None
+            who = "" if holder is None else f" (process {holder[1]})"
+            return Fault(symptom.code, f"{what}: {symptom.meaning}{who}", symptom.fix, symptom.retry)
     return Fault(
-        "TC4099",
+        UNKNOWN,
         f"{what}: {type(error).__name__}",
         "Run again with --log-level debug and report it if it persists.",
         Retry.RETRYABLE,

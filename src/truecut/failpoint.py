@@ -1,0 +1,105 @@
+"""Named places where a test can kill, hang or break the process, at every durable step.
+
+Off unless the environment variable TRUECUT_FAILPOINT is set: `name` or `name:3` exits with status 137 (as
+after kill -9) at the first or third hit in this process, `name:hang` blocks for good, `name:error` raises
+OSError. TRUECUT_FAILPOINT_HITS names a folder in which a point that fires leaves a file of its own name;
+with it a point fires once, in whichever process comes first. `@FOLDER` stands for whatever is armed while
+the process runs: a point for which there is a file of its name takes it away and exits, once.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections import Counter
+
+from truecut.errors import require
+
+DELIVERY = frozenset(
+    {
+        "before_sink_transaction",
+        "after_sink_data",
+        "before_sink_commit",
+        "after_sink_commit",
+        "after_takeover",
+        "after_claim",
+        "before_wave",
+        "after_wave",
+    }
+)
+JOURNAL = frozenset(
+    {
+        "journal_epoch_raised",
+        "journal_segment_made",
+        "journal_written",
+        "journal_synced",
+        "journal_published",
+        "node_written",
+        "node_synced",
+        "node_fenced",
+        "node_ended",
+        "node_copied",
+        "coordinator_saving",
+        "coordinator_saved",
+    }
+)
+CAPTURE = frozenset(
+    {
+        "capture_publication_made",
+        "capture_slot_made",
+        "capture_begun",
+        "capture_read",
+        "capture_part_appended",
+        "capture_appended",
+        "capture_released",
+    }
+)
+NAMES = DELIVERY | JOURNAL | CAPTURE
+
+KILLED = 137
+_hits: Counter[str] = Counter()
+
+
+def failpoint(name: str) -> None:
+    """Do what the environment asks for at this point: nothing, unless it names it."""
+    asked = os.environ.get("TRUECUT_FAILPOINT", "")
+    require(name in NAMES, f"{name} is a registered failpoint")
+    if asked.startswith("@") and _was_armed(asked[1:], name):
+        _fire(name, "")
+    wanted, _, how = asked.partition(":")
+    if wanted != name:
+        return
+    _hits[name] += 1
+    if how.isdigit() and _hits[name] != int(how):
+        return
+    if _first_to_fire(name):
+        _fire(name, how)
+
+
+def _was_armed(folder: str, name: str) -> bool:
+    """Whoever takes the file away is the one that fires."""
+    try:
+        os.unlink(os.path.join(folder, name))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _first_to_fire(name: str) -> bool:
+    folder = os.environ.get("TRUECUT_FAILPOINT_HITS")
+    if not folder:
+        return True
+    try:
+        os.close(os.open(os.path.join(folder, name), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    except FileExistsError:
+        return False
+    return True
+
+
+def _fire(name: str, how: str) -> None:
+    if how == "error":
+        raise OSError(errno.EIO, f"failpoint {name}")
+    if how == "hang":
+        threading.Event().wait()
+    os._exit(KILLED)

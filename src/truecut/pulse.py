@@ -1,0 +1,91 @@
+"""Signs of life of work that may hang: what a deadline is measured by.
+
+Whoever waits for a thread reads its pulse: as long as that changes, the work goes on, however long it takes.
+It counts what was handed over and begun (`beat`), and DuckDB tells how far the statement is that runs now
+(`watch`). A thread finds its pulse by itself, so that the layers in between need not pass it on; without one
+all of this costs nothing. A statement of which nobody knows how far it is has one deadline for itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import duckdb
+
+_of_thread = threading.local()
+# DuckDB reckons how far a statement is only where a progress bar could be shown.
+_TELL = "SET enable_progress_bar = true; SET enable_progress_bar_print = false; SET progress_bar_time = 0"
+
+
+class LeftBehind(Exception):
+    """Raised in a thread for which nobody waits any more."""
+
+
+class Pulse:
+    """Of one piece of work in one thread."""
+
+    def __init__(self) -> None:
+        self.left = False  # behind: nobody waits for this work any more
+        self._beats = 0
+        self._connections: list[duckdb.DuckDBPyConnection] = []
+
+    def beat(self) -> None:
+        """Something was done, or begins; LeftBehind when nobody wants it."""
+        if self.left:
+            raise LeftBehind
+        self._beats += 1
+
+    def read(self) -> tuple[float, ...]:
+        """Differs from what it was before if something has happened."""
+        return (self._beats, *(_progress(connection) for connection in tuple(self._connections)))
+
+    def leave_behind(self) -> None:
+        """Nobody waits any more: end the running statement, if DuckDB has one, and begin no other."""
+        self.left = True
+        for connection in tuple(self._connections):
+            with suppress(duckdb.Error):  # closed meanwhile
+                connection.interrupt()
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """What this thread does in the block is felt here."""
+        _of_thread.pulse = self
+        try:
+            yield
+        finally:
+            _of_thread.pulse = None
+            self._connections.clear()
+
+    def watch(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Statements on this connection are this work's."""
+        self.beat()
+        connection.execute(_TELL)
+        self._connections.append(connection)
+
+
+def beat() -> None:
+    """Something was done in this thread, or begins; LeftBehind when nobody wants it any more."""
+    pulse = _current()
+    if pulse is not None:
+        pulse.beat()
+
+
+def watch(connection: duckdb.DuckDBPyConnection) -> None:
+    """Statements on this connection are work of this thread, until its work has ended."""
+    pulse = _current()
+    if pulse is not None:
+        pulse.watch(connection)
+
+
+def _current() -> Pulse | None:
+    pulse: Pulse | None = getattr(_of_thread, "pulse", None)
+    return pulse
+
+
+def _progress(connection: duckdb.DuckDBPyConnection) -> float:
+    try:
+        return float(connection.query_progress())
+    except duckdb.Error:  # closed meanwhile
+        return -1.0
