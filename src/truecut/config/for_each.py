@@ -82,6 +82,10 @@ def read_lines(path: Path, complain: Complain) -> Lines | None:
         if header is None or not any(header.values):
             complain(rules.FOR_EACH_EMPTY, 1, "the file is empty; its first line must name the columns")
             return None
+        if len(header.values) == 1 and ";" in header.values[0]:
+            message = "the columns are separated by ; here; separate them by commas"
+            complain(rules.FOR_EACH_HEADER, header.number, message)
+            return None
         if not _header_is_sound(header, complain):
             return None
         return Lines(header.values, list(_sound_lines(header, records, complain)))

@@ -14,6 +14,6 @@ KEYS = frozenset(
     }
 )
 
-SOURCE_TYPES = frozenset({"postgres", "mariadb", "turso", "sharded", "pipeline"})
-SINK_TYPES = frozenset({"postgres", "kafka", "nats", "redis", "delta", "iceberg", "files", "mariadb"})
+SOURCE_TYPES = frozenset({"postgres", "mariadb", "turso", "sharded", "mongodb", "pipeline"})
+SINK_TYPES = frozenset({"kafka", "nats", "redis", "delta", "iceberg", "files", "mariadb"})
 MODES = frozenset({"history"})

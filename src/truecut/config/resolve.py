@@ -5,29 +5,32 @@ Works on the parts whose shape is right, so that one misspelt key does not hide 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path as FilePath
 
 from truecut.config import file as written
-from truecut.config import reserved, rules, shape, units
+from truecut.config import rules, shape, units
 from truecut.config.finding import did_you_mean, show
+from truecut.config.kinds import SINKS, SOURCES, Address, SinkKind, SourceKind, Unusable
 from truecut.config.report import Document, Path, Problem
 from truecut.config.secret import Secret
+from truecut.config.section import Section, SinkSection
 from truecut.config.settings import (
     BatchSettings,
+    ListenSettings,
     Pipeline,
     SinkSettings,
     SourceSettings,
     SparkSettings,
     TableSettings,
 )
-from truecut.config.sinks import SinkBuilder, refuse_shared_catalogs
-from truecut.lake import parse_address
+from truecut.config.sinks import Place, SinkBuilder, refuse_shared_catalogs
+from truecut.config.state import StateFolder
+from truecut.listen_address import Address as ListenAddress
 from truecut.model.table import Mode, TableName
+from truecut.state_folder import CONTROL
 
 _GLOB_CHARS = frozenset("*?[")
-_UNUSABLE_CATALOGS = ("ducklake:", "duckdb:", "mysql:", "md:", "postgresql:", "postgres://")
 
 
 def resolve(document: Document, problems: list[Problem], *, path: FilePath, file: str) -> Pipeline | None:
@@ -40,7 +43,10 @@ def resolve(document: Document, problems: list[Problem], *, path: FilePath, file
     if whole is None or source is None:
         return None
     state = path.parent / (whole.spec.state or f".truecut/{whole.metadata.name}")
+    folder = StateFolder(state, named=whole.spec.state is not None, base=path.parent)
+    problems += folder.problems(source, resolver.built)
     control = resolver.control(whole.spec.control, state)
+    listen = resolver.listen(whole.spec.listen, whole.spec.listen_token)
     if problems:
         return None
     batch = whole.spec.batch
@@ -59,7 +65,8 @@ def resolve(document: Document, problems: list[Problem], *, path: FilePath, file
         lease_ms=units.duration_ms(whole.spec.lease.duration),
         control=Secret(control),
         state=state,
-        spark=SparkSettings(master=whole.spec.spark.master, conf=dict(whole.spec.spark.conf)),
+        spark=resolver.spark(whole.spec.spark),
+        listen=listen,
     )
 
 
@@ -70,9 +77,9 @@ class _Resolver:
         self._base = path.parent
         self._file = file
         # Of a source that is not available yet nobody knows here what its tables need.
-        source = document.value(("spec", "source", "type"))
-        self._known_source = not (isinstance(source, str) and source in reserved.SOURCE_TYPES)
+        self._kind = SOURCES.find(document.value(("spec", "source", "type")))
         self._broken = {broken[:length] for broken in document.broken for length in (2, 3)}
+        self.built: list[tuple[SinkSettings, Place]] = []
 
     def _complain(self, rule: rules.Rule, path: Path, message: str) -> None:
         self._problems.append(Problem(rule, path, message))
@@ -107,8 +114,8 @@ class _Resolver:
     def _table_name(self, path: Path, table: written.Table) -> TableName | None:
         here = (*path, "name")
         if _GLOB_CHARS & set(table.name):
-            if self._known_source:
-                message = "wildcards do not work with a DuckLake source yet; name each table"
+            if self._kind is not None and not self._kind.lists_tables:
+                message = f"wildcards do not work with a {self._kind.title} source yet; name each table"
                 self._complain(rules.GLOB, here, message)
             return None
         try:
@@ -120,11 +127,10 @@ class _Resolver:
 
     def _table(self, path: Path, name: TableName, table: written.Table) -> TableSettings:
         key = table.key or []
-        if not key and self._known_source:
+        if not key and self._kind is not None and not self._kind.knows_keys:
             what = "is missing" if table.key is None else "names no column"
-            message = (
-                f"{what}; DuckLake knows no primary keys: name the columns that identify a row, e.g. [id]"
-            )
+            why = f"{self._kind.title} knows no primary keys"
+            message = f"{what}; {why}: name the columns that identify a row, e.g. [id]"
             self._complain(rules.KEY_MISSING, (*path, "key"), message)
         elif len({column.lower() for column in key}) < len(key):
             self._complain(rules.OUT_OF_RANGE, (*path, "key"), "names a column twice")
@@ -144,27 +150,49 @@ class _Resolver:
 
     def source(self) -> SourceSettings | None:
         path: Path = ("spec", "source")
-        source = shape.validate(written.Source, self._document.value(path)) if self._usable(path) else None
-        if source is None:
+        if self._kind is None or not self._usable(path):
             return None
-        if not catalog_is_usable(source.catalog):
-            self._refuse_catalog((*path, "catalog"))
-            return None
-        return SourceSettings(source.type, parse_address(source.catalog, source.data_path, base=self._base))
+        source = shape.validate(self._kind.section, self._document.value(path))
+        address = source and self._address(self._kind, path, source)
+        return SourceSettings(source.type, address) if source and address else None
 
-    def _refuse_catalog(self, path: Path) -> None:
-        message = "not a catalog; write the path of a DuckDB file, sqlite:PATH or postgres:CONNINFO"
-        self._complain(rules.OUT_OF_RANGE, path, message)
+    def _address(self, kind: SourceKind | SinkKind, path: Path, section: Section) -> Address | None:
+        try:
+            return kind.settle(section, base=self._base)
+        except Unusable as error:
+            self._complain(rules.OUT_OF_RANGE, (*path, error.setting), error.message)
+            return None
 
     def control(self, control: str | None, state: FilePath) -> str:
         """A file's absolute path, or a PostgreSQL URL as it is."""
         if control is None:
-            return str(state / "control.db")
+            return str(state / CONTROL)
         if control.startswith(("postgresql://", "postgres://")):
             return control
         if "://" in control:
             self._complain(rules.OUT_OF_RANGE, ("spec", "control"), "write a file's path or postgresql://…")
         return str(self._base / control)
+
+    def spark(self, spark: written.Spark) -> SparkSettings:
+        """With the lines of what the file says, for whoever finds that Spark does not take it."""
+        here: Path = ("spec", "spark")
+        lines = {"master": self._document.line((*here, "master"))}
+        lines |= {name: self._document.line((*here, "conf", name)) for name in spark.conf}
+        return SparkSettings(spark.master, dict(spark.conf), lines)
+
+    def listen(self, address: str | None, token: str | None) -> ListenSettings:
+        """Beyond this machine only with a token."""
+        here: Path = ("spec", "listen")
+        secret = None if token is None else Secret(token)
+        try:
+            found = None if address is None else ListenAddress.parse(address)
+        except ValueError:
+            self._complain(rules.OUT_OF_RANGE, here, "expected HOST:PORT, e.g. 127.0.0.1:9464")
+            return ListenSettings()
+        if found is not None and not found.loopback and secret is None:
+            message = "other machines can reach this address; give a listen_token, or listen on 127.0.0.1"
+            self._complain(rules.LISTEN_OPEN, here, message)
+        return ListenSettings(address, secret)
 
     # --- sinks ----------------------------------------------------------------------------------------
 
@@ -175,22 +203,22 @@ class _Resolver:
         items = self._document.value(("spec", "sinks"))
         for index, data in enumerate(items if isinstance(items, list) else []):
             path: Path = ("spec", "sinks", index)
-            sink = shape.validate(written.Sink, data) if self._usable(path) else None
-            if sink is None:
+            kind = SINKS.find(data.get("type")) if isinstance(data, dict) and self._usable(path) else None
+            sink = None if kind is None else shape.validate(kind.section, data)
+            if kind is None or sink is None:
                 continue
             modes = self._modes(path, sink, tables)
             if sink.route is not None:
                 for name in modes:
                     routed.setdefault(name, self._document.describe(path))
-            if not catalog_is_usable(sink.catalog):
-                self._refuse_catalog((*path, "catalog"))
-            else:
+            if self._address(kind, path, sink) is not None:
                 builder.add(path, sink, modes)
         self._refuse_unrouted(tables, routed)
         refuse_shared_catalogs(self._problems, builder.built, None if source is None else source.address)
+        self.built = builder.built
         return [sink for sink, _ in builder.built]
 
-    def _modes(self, path: Path, sink: written.Sink, tables: Mapping[str, TableSettings]) -> dict[str, Mode]:
+    def _modes(self, path: Path, sink: SinkSection, tables: Mapping[str, TableSettings]) -> dict[str, Mode]:
         if sink.tables is None:
             return dict.fromkeys(tables, sink.mode)
         modes: dict[str, Mode] = {}
@@ -232,10 +260,3 @@ class _Resolver:
                 "add route_by, or broadcast: true if that is meant"
             )
             self._complain(rules.ROUTE_WITHOUT_COLUMN, ("spec", "tables", index), message)
-
-
-def catalog_is_usable(catalog: str) -> bool:
-    """Whether it has one of the three forms; `ducklake:x` or a PostgreSQL URL would be taken for a file."""
-    if catalog.startswith(_UNUSABLE_CATALOGS) or catalog == "sqlite:":
-        return False
-    return catalog.startswith("postgres:") or not catalog.endswith(os.sep)

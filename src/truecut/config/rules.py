@@ -113,10 +113,10 @@ FOR_EACH_NAME = Rule(
 )
 
 DUPLICATE_SINK = Rule("TC1040", "Two sinks have the same name.", fix="Rename one.")
-SHARED_TABLE = Rule(
+SHARED_CATALOG = Rule(
     "TC1041",
-    "Two sinks would write the same table of the same catalog.",
-    fix="Give each its own catalog, or its own `tables`.",
+    "Two sinks would write into the same catalog.",
+    fix="Give each its own catalog, or make one sink of them that names the `tables` of both.",
 )
 SINK_IS_SOURCE = Rule(
     "TC1042", "A sink would write into the catalog that is the source.", fix="Give the sink its own catalog."
@@ -128,11 +128,11 @@ DUPLICATE_TABLE = Rule(
 )
 TABLE_NAME = Rule("TC1044", "A table's name is not schema.table.", fix="Write it as e.g. main.events.")
 GLOB = Rule(
-    "TC1045", "Table names with wildcards do not work with a DuckLake source yet.", fix="Name each table."
+    "TC1045", "Table names with wildcards do not work with this kind of source.", fix="Name each table."
 )
 KEY_MISSING = Rule(
     "TC1046",
-    "DuckLake knows no primary keys, so a table must say which columns identify a row.",
+    "The source knows no primary keys, so a table must say which columns identify a row.",
     fix="Add e.g. key: [id].",
 )
 ROUTE_WITHOUT_COLUMN = Rule(
@@ -145,4 +145,14 @@ BROADCAST_AND_ROUTE = Rule(
 )
 SINK_TABLE = Rule(
     "TC1049", "A sink names a table that the pipeline does not have.", fix="Add it to spec.tables first."
+)
+STATE_FOLDER = Rule(
+    "TC1069",
+    "The state folder is, or holds, the pipeline file's folder, a source or a sink.",
+    fix="Name a folder that Truecut has to itself, e.g. `state: ./state`; keep catalogs and data elsewhere.",
+)
+LISTEN_OPEN = Rule(
+    "TC1070",
+    "`listen` is an address that other machines can reach, and nothing asks them who they are.",
+    fix='Add e.g. listen_token: "${TRUECUT_TOKEN}", or listen on 127.0.0.1.',
 )

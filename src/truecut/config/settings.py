@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from truecut.config.kinds import Address
 from truecut.config.secret import Secret
-from truecut.lake import LakeAddress
 from truecut.model.table import Mode, TableName
 
 
@@ -22,8 +22,8 @@ from truecut.model.table import Mode, TableName
 class SourceSettings:
     """Where changes come from."""
 
-    type: Literal["ducklake"]
-    address: LakeAddress
+    type: str
+    address: Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class SinkSettings:
     """One destination; a `for_each` sink is one of these for each line of its file."""
 
     name: str
-    type: Literal["ducklake"]
-    address: LakeAddress
+    type: str
+    address: Address
     route: str | None  # None: all rows
     existing: Literal["refuse", "replace"]
     modes: Mapping[str, Mode]  # table name text → mode: the tables this sink carries
@@ -66,6 +66,17 @@ class SparkSettings:
 
     master: str | None  # None: chosen from the machine
     conf: Mapping[str, str]
+    lines: Mapping[str, int] = field(
+        default_factory=dict, compare=False
+    )  # where the file says it: `master`, names of conf
+
+
+@dataclass(frozen=True, slots=True)
+class ListenSettings:
+    """Where a run tells how it is."""
+
+    address: str | None = None  # None: nowhere
+    token: Secret | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +93,7 @@ class Pipeline:
     control: Secret
     state: Path
     spark: SparkSettings
+    listen: ListenSettings = ListenSettings()
 
 
 def copy_fingerprint(table: TableSettings, sink: SinkSettings) -> str:

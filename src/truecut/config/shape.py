@@ -11,7 +11,9 @@ from pydantic_core import ErrorDetails
 from truecut.config import file as written
 from truecut.config import reserved, rules, units
 from truecut.config.finding import did_you_mean, show
+from truecut.config.kinds import SINKS, SOURCES, Kinds
 from truecut.config.report import Document, Path, Problem
+from truecut.config.section import SinkSection, SourceSection, check_duration, check_size
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -65,9 +67,9 @@ def _explain(document: Document, error: ErrorDetails) -> Problem:
     kind = error["type"]
     context: Mapping[str, Any] = error.get("ctx", {})
     if kind == "extra_forbidden":
-        return _unknown_key(path)
+        return _unknown_key(document, path)
     if kind == "missing":
-        return Problem(rules.MISSING, path, "is missing" + _what_it_is(path))
+        return Problem(rules.MISSING, path, "is missing" + _what_it_is(document, path))
     if kind == "literal_error":
         return _wrong_value(document, path)
     if kind in _EXPECTED:
@@ -91,11 +93,11 @@ def _out_of_range(kind: str, context: Mapping[str, Any]) -> str:
             return "is not a value that can be used"
 
 
-def _unknown_key(path: Path) -> Problem:
+def _unknown_key(document: Document, path: Path) -> Problem:
     key = str(path[-1])
     if key in reserved.KEYS:
         return Problem(rules.NOT_YET, path, "is not available yet; take it out")
-    known = _model_at(path[:-1])
+    known = _model_at(document, path[:-1])
     hint = did_you_mean(key, known.model_fields) if known else ""
     return Problem(rules.UNKNOWN_KEY, path, "unknown key" + (hint or _belongs_elsewhere(key)))
 
@@ -108,27 +110,36 @@ def _belongs_elsewhere(key: str) -> str:
 _SECTIONS: dict[str, type[BaseModel]] = {
     "metadata": written.Metadata,
     "spec": written.Spec,
-    "spec.source": written.Source,
     "spec.tables": written.Table,
-    "spec.sinks": written.Sink,
+    "spec.sinks": SinkSection,
     "spec.batch": written.Batch,
     "spec.lease": written.Lease,
     "spec.spark": written.Spark,
 }
 
 
-def _model_at(path: Path) -> type[BaseModel] | None:
-    """The type of the mapping at a path."""
+_KINDS: dict[type[BaseModel], Kinds[Any]] = {SourceSection: SOURCES, SinkSection: SINKS}
+
+
+def _model_at(document: Document, path: Path) -> type[BaseModel] | None:
+    """The type of the mapping at a path; a source's and a sink's is that of its kind."""
     model: type[BaseModel] = written.PipelineFile
-    for step in path:
+    for depth, step in enumerate(path, start=1):
         if isinstance(step, int):
             continue
         field = model.model_fields.get(step)
         inner = None if field is None else _section_in(field.annotation)
         if inner is None:
             return None
-        model = inner
+        kind = _KINDS[inner].find(_type_at(document, path[: depth + 1])) if inner in _KINDS else None
+        model = inner if kind is None else kind.section
     return model
+
+
+def _type_at(document: Document, path: Path) -> object:
+    """What `type` says at a path, or at the item of the list there."""
+    here = path if isinstance(path[-1], int) else path[:2]
+    return document.value((*here, "type"))
 
 
 def _section_in(annotation: Any) -> type[BaseModel] | None:
@@ -138,14 +149,14 @@ def _section_in(annotation: Any) -> type[BaseModel] | None:
     return next((found for found in map(_section_in, get_args(annotation)) if found), None)
 
 
-def _what_it_is(path: Path) -> str:
-    parent = _model_at(path[:-1])
+def _what_it_is(document: Document, path: Path) -> str:
+    parent = _model_at(document, path[:-1])
     field = parent.model_fields.get(str(path[-1])) if parent else None
     return f" ({field.description.rstrip('.')})" if field is not None and field.description else ""
 
 
 def _wrong_value(document: Document, path: Path) -> Problem:
-    allowed = [str(value) for value in _allowed(path)]
+    allowed = [str(value) for value in _allowed(document, path)]
     expected = "expected " + " or ".join(allowed)
     value = document.value(path)
     if not isinstance(value, str):
@@ -157,8 +168,10 @@ def _wrong_value(document: Document, path: Path) -> Problem:
     return Problem(rules.WRONG_VALUE, path, f"{expected}, found {show(value)}{did_you_mean(value, allowed)}")
 
 
-def _allowed(path: Path) -> list[object]:
-    parent = _model_at(path[:-1])
+def _allowed(document: Document, path: Path) -> list[object]:
+    parent = _model_at(document, path[:-1])
+    if parent in _KINDS and path[-1] == "type":
+        return list(_KINDS[parent].names)
     field = parent.model_fields[str(path[-1])] if parent else None
     return [] if field is None else list(_literals(field.annotation))
 
@@ -184,6 +197,8 @@ def _wrong_type(document: Document, path: Path, expected: str) -> Problem:
     hint = ""
     if value is None:
         hint = "; give it a value or take the key out"
+    elif (meant := _with_unit(document, path)) is not None:
+        return Problem(rules.BAD_UNIT, path, meant)
     elif expected == "text" and isinstance(value, int | float):
         hint = "; put it in quotes"
     elif expected == "a list" and isinstance(value, str) and not document.expanded(path):
@@ -191,6 +206,19 @@ def _wrong_type(document: Document, path: Path, expected: str) -> Problem:
     elif document.expanded(path):
         hint = " (a ${…} always gives text)"
     return Problem(rules.WRONG_TYPE, path, f"expected {expected}, found {_found(value)}{hint}")
+
+
+def _with_unit(document: Document, path: Path) -> str | None:
+    """What to say of a number where a duration or a size is expected."""
+    value = document.value(path)
+    parent = _model_at(document, path[:-1]) if path else None
+    field = parent.model_fields.get(str(path[-1])) if parent else None
+    checks = {getattr(rule, "func", None) for rule in field.metadata} if field else set()
+    if isinstance(value, bool) or not isinstance(value, int) or not {check_duration, check_size} & checks:
+        return None
+    if check_size in checks:
+        return f'expected a size, found a number without a unit; did you mean "{value}MiB"?'
+    return f'expected a duration, found a number without a unit; did you mean "{value}s" or "{value}ms"?'
 
 
 def _found(value: object) -> str:

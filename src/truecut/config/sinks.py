@@ -1,16 +1,15 @@
 """Sinks as written become sinks as used: one each, or one for each line of a `for_each` file.
 
-Checks what sinks can do to each other: the same name, the same table of the same catalog.
+Checks what sinks can do to each other: the same name, the same catalog.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 
-from truecut.config import file as written
 from truecut.config import rules
 from truecut.config.finding import show
 from truecut.config.for_each import (
@@ -21,14 +20,14 @@ from truecut.config.for_each import (
     template,
     unknown_placeholder,
 )
-from truecut.config.identity import Identities
+from truecut.config.kinds import SINKS, Address, SinkKind, Unusable
 from truecut.config.report import Document, Path, Problem
+from truecut.config.section import SinkSection
 from truecut.config.settings import SinkSettings
-from truecut.lake import LakeAddress, parse_address
 from truecut.model.table import Mode
 
 _STRAY_PLACEHOLDER = re.compile(r"(?<!\$)\{[A-Za-z_][A-Za-z0-9_]*\}")
-_TEXTS = ("name", "catalog", "data_path", "route")
+_NOT_TEXTS = frozenset({"type", "mode", "existing"})  # these are chosen, not written
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +60,9 @@ class SinkBuilder:
         self._names: dict[str, Place] = {}
         self._files: dict[str, Lines | None] = {}
 
-    def add(self, path: Path, sink: written.Sink, modes: Mapping[str, Mode]) -> None:
+    def add(self, path: Path, sink: SinkSection, modes: Mapping[str, Mode]) -> None:
         """Add what one entry of `sinks` stands for."""
-        texts = {field: text for field in _TEXTS if (text := getattr(sink, field)) is not None}
+        texts = {field: text for field, text in sink if isinstance(text, str) and field not in _NOT_TEXTS}
         if sink.for_each is None:
             if not self._has_stray_placeholder(path, texts):
                 shown = None if self._document.expanded((*path, "name")) else sink.name
@@ -88,7 +87,12 @@ class SinkBuilder:
         if file not in self._files:
 
             def complain(rule: rules.Rule, line: int, message: str) -> None:
-                self._problems.append(Problem(rule, (*path, "for_each"), message, file=label, line=line))
+                if (
+                    rule is rules.FOR_EACH_UNREADABLE
+                ):  # there is no line to point to but the one that names it
+                    self._problems.append(Problem(rule, (*path, "for_each", "file"), f"{label}: {message}"))
+                else:
+                    self._problems.append(Problem(rule, (*path, "for_each"), message, file=label, line=line))
 
             self._files[file] = read_lines(self._base / file, complain)
         return self._files[file]
@@ -115,7 +119,7 @@ class SinkBuilder:
         self,
         path: Path,
         label: str,
-        sink: written.Sink,
+        sink: SinkSection,
         templates: Mapping[str, Template],
         modes: Mapping[str, Mode],
         line: Line,
@@ -127,6 +131,11 @@ class SinkBuilder:
                     place.problem(rules.FOR_EACH_LINE, f"a value that {field} needs is empty")
                 )
                 return
+        odd = next((f for f, parts in templates.items() if f != "route" and _leads_astray(parts, line)), None)
+        if odd is not None:
+            message = f"a value that {odd} needs has blanks around it, or leads to another folder (/, \\, ..)"
+            self._problems.append(place.problem(rules.FOR_EACH_LINE, message))
+            return
         texts = {field: parts.fill(line.values) for field, parts in templates.items()}
         if any(not text.isprintable() for field, text in texts.items() if field != "route"):
             message = "a value for a name or a path holds line ends or control characters"
@@ -150,7 +159,7 @@ class SinkBuilder:
         return stray
 
     def _build(
-        self, place: Place, sink: written.Sink, texts: Mapping[str, str], modes: Mapping[str, Mode]
+        self, place: Place, sink: SinkSection, texts: Mapping[str, str], modes: Mapping[str, Mode]
     ) -> None:
         name = texts["name"]
         if name in self._names:
@@ -158,10 +167,18 @@ class SinkBuilder:
             self._problems.append(place.problem(rules.DUPLICATE_SINK, message))
             return
         self._names[name] = place
+        try:
+            address = SINKS[sink.type].settle(sink.model_copy(update=dict(texts)), base=self._base)
+        except Unusable as error:
+            self._problems.append(place.problem(rules.OUT_OF_RANGE, f"{error.setting}: {error.message}"))
+            return
+        if (meeting := _meeting(SINKS[sink.type], address, modes)) is not None:
+            self._problems.append(place.problem(rules.DUPLICATE_TABLE, meeting))
+            return
         settings = SinkSettings(
             name=name,
             type=sink.type,
-            address=parse_address(texts["catalog"], texts.get("data_path"), base=self._base),
+            address=address,
             route=texts.get("route"),
             existing=sink.existing,
             modes=modes,
@@ -169,25 +186,47 @@ class SinkBuilder:
         self.built.append((settings, place))
 
 
+def _meeting(kind: SinkKind, address: Address, tables: Iterable[str]) -> str | None:
+    """Two tables that would be one there."""
+    known: dict[str, str] = {}
+    for table in tables:
+        other = known.setdefault(kind.called(address, table).lower(), table)
+        if other != table:
+            return f"{show(other)} and {show(table)} would have one name there; give one a sink of its own"
+    return None
+
+
+def _leads_astray(parts: Template, line: Line) -> bool:
+    """A value that is a part of a name or path must stay one: a tenant may not choose its folder by `../`.
+
+    A placeholder that stands alone is the whole path: then the file says where things are.
+    """
+    whole = not any(parts.literals)
+    path = not whole and not parts.literals[0].startswith(("postgres:", "postgresql:"))
+    values = [line.values[column] for column in parts.columns]
+    return any(v != v.strip() or (path and (v in (".", "..") or set("/\\") & set(v))) for v in values)
+
+
 def refuse_shared_catalogs(
-    problems: list[Problem], sinks: Sequence[tuple[SinkSettings, Place]], source: LakeAddress | None
+    problems: list[Problem], sinks: Sequence[tuple[SinkSettings, Place]], source: Address | None
 ) -> None:
-    """No sink writes into the source, no two sinks write the same table."""
-    identities = Identities()
-    source_identity = None if source is None else identities.of(source)
-    by_lake: dict[Hashable, list[tuple[SinkSettings, Place]]] = {}
+    """No sink writes into the source, no two sinks into one catalog: they would share its cursor and fence,
+    and two runners would take it from each other for ever."""
+    folders: dict[str, str] = {}
+    source_identity = None if source is None else source.identity(folders)
+    by_lake: dict[Hashable, tuple[SinkSettings, Place]] = {}
     for sink, place in sinks:
-        identity = identities.of(sink.address)
+        identity = sink.address.identity(folders)
         if identity == source_identity:
             message = "its catalog is the source's own; give the sink another"
             problems.append(place.problem(rules.SINK_IS_SOURCE, message))
-        others = by_lake.setdefault(identity, [])
-        for other, other_place in others:
-            shared = next((table for table in sink.modes if table in other.modes), None)
-            if shared is not None:
-                message = (
-                    f"writes {show(shared)} into the same catalog as {other_place}; give it its own catalog"
-                )
-                problems.append(place.problem(rules.SHARED_TABLE, message))
-                break
-        others.append((sink, place))
+        if identity in by_lake:
+            problems.append(place.problem(rules.SHARED_CATALOG, _sharing(sink, *by_lake[identity])))
+        by_lake.setdefault(identity, (sink, place))
+
+
+def _sharing(sink: SinkSettings, other: SinkSettings, other_place: Place) -> str:
+    shared = next((table for table in sink.modes if table in other.modes), None)
+    if shared is not None:
+        return f"writes {show(shared)} into the same catalog as {other_place}; give it its own catalog"
+    return f"writes into the same catalog as {other_place}; make one sink of both, with the `tables` of both"

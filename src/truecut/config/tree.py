@@ -23,6 +23,7 @@ Scalar = str | int | float | bool | None
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]{1,3})")
+_UNQUOTED_REFERENCE = re.compile(r"[\[{,].*[:,\[]\s*\$\{")
 _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -59,6 +60,10 @@ def parse(text: str, *, file: str) -> Tree:
         mark = error.problem_mark or error.context_mark
         line = 1 if mark is None else min(mark.line + 1, text.count("\n") + 1)
         column = "" if mark is None else f" at column {mark.column + 1}"
+        unquoted = _unquoted_reference(text, line)
+        if unquoted is not None:
+            message = 'not YAML: a ${…} inside braces or brackets must stand in quotes: "${NAME}"'
+            raise builder.fault(rules.NOT_YAML, unquoted, message) from None
         raise builder.fault(rules.NOT_YAML, line, f"not YAML: {error.problem}{column}") from None
     except yaml.YAMLError:
         line = _line_of_unprintable(text)
@@ -66,6 +71,13 @@ def parse(text: str, *, file: str) -> Tree:
     if builder.root is None or (builder.root.value is None and not builder.root.text):
         raise builder.fault(rules.EMPTY_FILE, 1, "the file is empty; `truecut init` writes one to begin with")
     return Tree(builder.root, builder.problems)
+
+
+def _unquoted_reference(text: str, line: int) -> int | None:
+    """The line, at or just before the one that YAML stumbles over, with a `${` in braces without quotes."""
+    lines = text.split("\n")
+    near = range(line, max(0, line - 3), -1)
+    return next((n for n in near if _UNQUOTED_REFERENCE.search(lines[n - 1])), None)
 
 
 def _line_of_unprintable(text: str) -> int:
