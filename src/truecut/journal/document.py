@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from truecut.journal import faults
-from truecut.journal.disk import replace_file
+from truecut.journal.disk import Replacing, replace_file
 
 FORMAT = 1
 
 
-def write_document(path: Path, content: Mapping[str, Any]) -> None:
+def write_document(path: Path, content: Mapping[str, Any], syncs: Replacing) -> None:
     """Atomic and durable."""
     document = {"format": FORMAT, **content}
-    replace_file(path, json.dumps({**document, "crc": _crc(document)}, indent=1).encode())
+    replace_file(path, json.dumps({**document, "crc": _crc(document)}, indent=1).encode(), syncs)
 
 
 def read_document(path: Path) -> dict[str, Any]:

@@ -59,6 +59,16 @@ def disk_full(folder: Path) -> TruecutError:
     )
 
 
+def writer_failed(journal: Path | str, reason: str) -> TruecutError:
+    """A fault of ours. What was being written may or may not be there; nothing more is taken."""
+    return TruecutError(
+        "TC6012",
+        f"the writer of the journal {journal} has failed ({reason}); this is a bug",
+        fix="Open the journal again: what it holds is read anew. Please report it, with the process's log.",
+        retry=Retry.FATAL,
+    )
+
+
 def full(folder: Path | str, *, bytes_max: int) -> TruecutError:
     """Its budget is used up: nothing is dropped, so nothing is taken."""
     return TruecutError(

@@ -1,7 +1,9 @@
 """A frame: the records that one sync made durable, with a checksum that is chained to the frame before.
 
 A sync covers exactly one frame. So behind a frame that was torn by a crash there is nothing, and a good
-frame behind a bad one is proof that the bad one was whole once: corruption.
+frame behind a bad one is proof that the bad one was whole once: corruption. A frame names its log, its writer
+and its place, because a payload may hold any bytes: those of a frame, too. docs/journal-format.md has every
+byte.
 
     header | heads of the records | their payloads
 """
@@ -11,13 +13,13 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from truecut.errors import require
 from truecut.journal.record import Damaged, Head, Record, head_bytes, parse_heads
 
 MAGIC = b"TCF1"
-_HEADER = struct.Struct("<4sQIIQIII")
+_HEADER = struct.Struct("<4s16sQIIQIII")
 HEADER_BYTES = _HEADER.size
 HEADS_BYTES_MAX = 16 << 20
 APPEND_HEADS_BYTES_MAX = HEADS_BYTES_MAX // 2  # of one append; a frame holds several small ones
@@ -28,6 +30,7 @@ PAYLOADS_BYTES_MAX = (1 << 32) - 1
 class Header:
     """What can be said of a frame without reading its payloads."""
 
+    log_id: bytes
     first: int  # the number of its first record
     count: int
     heads_bytes: int
@@ -40,6 +43,20 @@ class Header:
     def last(self) -> int:
         """The number of its last record."""
         return self.first + self.count - 1
+
+    @property
+    def fields(self) -> tuple[bytes | int, ...]:
+        """All that stands before the checksum."""
+        return (
+            MAGIC,
+            self.log_id,
+            self.first,
+            self.count,
+            self.heads_bytes,
+            self.epoch,
+            self.payloads_bytes,
+            self.previous_crc,
+        )
 
     @property
     def heads_end(self) -> int:
@@ -65,40 +82,35 @@ def size_of(records: Sequence[Record]) -> int:
     return heads_bytes + payloads_bytes
 
 
-def encode(records: Sequence[Record], *, first: int, epoch: int, previous_crc: int) -> tuple[Header, bytes]:
+def encode(
+    records: Sequence[Record], *, log_id: bytes, first: int, epoch: int, previous_crc: int
+) -> tuple[Header, bytes]:
     """A frame of these records, and its bytes up to the payloads, which follow as they are."""
     heads = b"".join(map(head_bytes, records))
     payloads_bytes = sum(len(record.payload) for record in records)
-    fields = (MAGIC, first, len(records), len(heads), epoch, payloads_bytes, previous_crc)
-    crc = _crc(fields, heads)
-    header = Header(first, len(records), len(heads), epoch, payloads_bytes, previous_crc, crc)
-    return header, _HEADER.pack(*fields, crc) + heads
+    header = Header(log_id, first, len(records), len(heads), epoch, payloads_bytes, previous_crc, 0)
+    header = replace(header, crc=_crc(header, heads))
+    return header, _HEADER.pack(*header.fields, header.crc) + heads
+
+
+def beginning(log_id: bytes) -> bytes:
+    """What every frame of a log begins with."""
+    return MAGIC + log_id
 
 
 def parse_header(data: bytes) -> Header:
     """The header alone: plausible, and not yet checked."""
     if len(data) < HEADER_BYTES or data[:4] != MAGIC:
         raise Damaged("header")
-    _, first, count, heads_bytes, epoch, payloads_bytes, previous_crc, crc = _HEADER.unpack(
-        data[:HEADER_BYTES]
-    )
-    if heads_bytes > HEADS_BYTES_MAX or not count:
+    header = Header(*_HEADER.unpack(data[:HEADER_BYTES])[1:])
+    if header.heads_bytes > HEADS_BYTES_MAX or not header.count:
         raise Damaged("header")
-    return Header(first, count, heads_bytes, epoch, payloads_bytes, previous_crc, crc)
+    return header
 
 
 def check_heads(header: Header, data: bytes) -> list[Head]:
     """The heads, once the frame's checksum has been found right."""
-    fields = (
-        MAGIC,
-        header.first,
-        header.count,
-        header.heads_bytes,
-        header.epoch,
-        header.payloads_bytes,
-        header.previous_crc,
-    )
-    if len(data) != header.heads_bytes or _crc(fields, data) != header.crc:
+    if len(data) != header.heads_bytes or _crc(header, data) != header.crc:
         raise Damaged("checksum")
     heads = parse_heads(data, header.count)
     if sum(head.payload_bytes for head in heads) != header.payloads_bytes:
@@ -116,9 +128,9 @@ def check_payloads(heads: Sequence[Head], data: memoryview) -> list[Record]:
     return records
 
 
-def whole(records: Sequence[Record], *, first: int, epoch: int) -> bytes:
+def whole(records: Sequence[Record], *, log_id: bytes, first: int, epoch: int) -> bytes:
     """A frame in one piece, chained to none: as it travels."""
-    _, head = encode(records, first=first, epoch=epoch, previous_crc=0)
+    _, head = encode(records, log_id=log_id, first=first, epoch=epoch, previous_crc=0)
     return b"".join([head, *(record.payload for record in records)])
 
 
@@ -153,5 +165,5 @@ def _apart(data: memoryview) -> tuple[Header, list[Head], memoryview]:
     return header, heads, data[header.heads_end :]
 
 
-def _crc(fields: tuple[bytes | int, ...], heads: bytes) -> int:
-    return zlib.crc32(heads, zlib.crc32(_HEADER.pack(*fields, 0)))
+def _crc(header: Header, heads: bytes) -> int:
+    return zlib.crc32(heads, zlib.crc32(_HEADER.pack(*header.fields, 0)))

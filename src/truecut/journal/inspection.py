@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from truecut.journal import faults
-from truecut.journal.disk import sync_folder
+from truecut.journal import faults, quarantine
 from truecut.journal.manifest import Segment, changing, read_manifest, write_manifest
 from truecut.journal.record import Damaged
 from truecut.journal.scan import Scanned, scan
@@ -84,9 +82,11 @@ def repair(folder: Path) -> list[Found]:
         if manifest is None or not any(one.damage for one in found):
             return []
         kept = [_cut(one) if one.damage else one.segment for one in found]
-        write_manifest(folder, replace(manifest, epoch=manifest.epoch + 1, segments=tuple(kept)))
         damaged = [one for one in found if one.damage]
-        _keep_aside(folder / "quarantine", [one.path for one in damaged if one.path.exists()])
+        for one in damaged:
+            if one.path.exists():
+                quarantine.keep(one.path)
+        write_manifest(folder, replace(manifest, epoch=manifest.epoch + 1, segments=tuple(kept)))
     return damaged
 
 
@@ -120,12 +120,3 @@ def _cut(found: Found) -> Segment:
     used = found.reach.last + UNKNOWN_LOST if found.committed is None else found.committed
     lost = max(0, used - found.reach.last) + found.segment.lost
     return replace(found.segment, reach=found.reach, lost=lost)
-
-
-def _keep_aside(quarantine: Path, paths: list[Path]) -> None:
-    quarantine.mkdir(exist_ok=True)
-    for path in paths:
-        aside = quarantine / path.name
-        if not aside.exists():
-            os.link(path, aside)
-    sync_folder(quarantine)

@@ -8,8 +8,8 @@ either the newcomer finds what was written, or the old writer does not call it w
 
 from __future__ import annotations
 
-import errno
 import fcntl
+import logging
 import os
 import threading
 import uuid
@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from truecut.errors import Fault, TruecutError, require
-from truecut.journal import faults
+from truecut.failpoint import failpoint
+from truecut.journal import disk, faults
 from truecut.journal.contract import Entry, Outline
 from truecut.journal.frame import size_of
 from truecut.journal.manifest import (
@@ -37,7 +38,6 @@ from truecut.journal.scan import scan
 from truecut.journal.segment import Reach, SegmentWriter, read_start
 from truecut.journal.submission import Submission, position_after
 from truecut.model.position import Position
-from truecut.runtime.failpoint import failpoint
 
 SEGMENT_BYTES_MAX = 64 << 20
 FRAME_BYTES_MAX = 8 << 20
@@ -46,7 +46,8 @@ MARK_DELAY_S = 0.02  # until the mark of a log that has gone quiet is durable, t
 FULL_DELAY_S = 0.5  # between two attempts while the disk is full
 
 _T = TypeVar("_T")
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+log = logging.getLogger(__name__)
 
 
 class LocalJournal:
@@ -61,7 +62,7 @@ class LocalJournal:
         take_over: bool = False,
     ) -> None:
         """Open it, and make it if it is not there. `take_over`: from a writer that may still be alive."""
-        folder.mkdir(parents=True, exist_ok=True)
+        disk.make_folder(folder)
         self._folder = folder
         self._bytes_max = bytes_max
         self._segment_bytes_max = segment_bytes_max
@@ -71,8 +72,10 @@ class LocalJournal:
         try:
             self._begin_segment(_finish_open_segment(folder, _raise_epoch(folder)))
             _remove_strays(folder, self._manifest)
-        except BaseException:
+        except BaseException as error:
             os.close(self._lock)
+            if isinstance(error, OSError) and disk.is_full(error):
+                raise faults.disk_full(folder) from error
             raise
         self._last = self._position(self._segment.reach)  # of what was submitted
         self._submitted: deque[Submission] = deque()
@@ -147,9 +150,7 @@ class LocalJournal:
             if gone:
                 self._replace_manifest(replace(self._manifest, segments=tuple(keep)))
         for one in gone:
-            path = self._folder / one.start.name
-            path.unlink(missing_ok=True)
-            path.with_suffix(".index").unlink(missing_ok=True)
+            _remove(self._folder / one.start.name)
 
     def close(self) -> None:
         """Write what was submitted, then let go; once is enough."""
@@ -176,13 +177,16 @@ class LocalJournal:
                 if group:
                     self._commit(group)
                 else:
-                    self._sync()
+                    self._sync("mark")
                 marked = not group
-            self._sync()
+            self._sync("mark")
         except TruecutError as error:
             self._break(error, group or [])
         except OSError as error:
             self._break(faults.failed(self._folder, error.strerror or type(error).__name__), group or [])
+        except Exception as error:  # a fault of ours: nobody may wait for a thread that is gone
+            log.exception("the journal %s cannot go on", self._folder)
+            self._break(faults.writer_failed(self._folder, type(error).__name__), group or [])
 
     def _next_group(self, timeout_s: float | None) -> list[Submission] | None:
         """What was submitted, as much as fits into a frame; nothing after the time-out, None at the end."""
@@ -203,7 +207,7 @@ class LocalJournal:
             self._when_there_is_room(self._roll)
         reach = self._when_there_is_room(lambda: self._segment.write(records))
         failpoint("journal_written")
-        self._sync()
+        self._sync("frame")
         failpoint("journal_synced")
         self._check_epoch()
         self._segment.publish(reach)
@@ -222,7 +226,7 @@ class LocalJournal:
             try:
                 result = write()
             except OSError as error:
-                if error.errno not in _FULL:
+                if not disk.is_full(error):
                     raise
                 self._segment.take_back()
                 fault = faults.disk_full(self._folder)
@@ -234,10 +238,10 @@ class LocalJournal:
                 self._hindrance = None
                 return result
 
-    def _sync(self) -> None:
+    def _sync(self, name: disk.Sync) -> None:
         """An error here is the end: the system may have dropped the pages, and would not say so again."""
         try:
-            self._segment.sync()
+            self._segment.sync(name)
         except OSError as error:
             raise faults.failed(self._folder, error.strerror or "unknown reason") from error
 
@@ -270,7 +274,11 @@ class LocalJournal:
         start = before.next_start()
         segment = SegmentWriter(self._folder / start.name, start)
         failpoint("journal_segment_made")
-        self._replace_manifest(before.begun(start))
+        try:
+            self._replace_manifest(before.begun(start))
+        except BaseException:
+            segment.close()  # its files stay: perhaps the manifest names them by now
+            raise
         self._segment = segment
 
     def _replace_manifest(self, manifest: Manifest) -> None:
@@ -329,6 +337,7 @@ def _finish_open_segment(folder: Path, manifest: Manifest) -> Manifest:
         raise faults.corrupt(path, "it is missing") from None
     except Damaged as damage:
         raise faults.corrupt(path, str(damage)) from damage
+    disk.sync_file(path, "found")
     return manifest.sealed(scanned.reach)
 
 
@@ -337,5 +346,9 @@ def _remove_strays(folder: Path, manifest: Manifest) -> None:
     named = {one.start.name for one in manifest.segments}
     for path in folder.glob("*.log"):
         if path.name not in named:
-            path.unlink(missing_ok=True)
-            path.with_suffix(".index").unlink(missing_ok=True)
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    disk.remove(path)
+    disk.remove(path.with_suffix(".index"))

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from truecut.journal import faults
+from truecut.journal import disk, faults
 from truecut.journal.document import read_document, write_document
 from truecut.journal.segment import Reach, Start
 
@@ -100,7 +100,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
         "epoch": manifest.epoch,
         "segments": [_document(segment) for segment in manifest.segments],
     }
-    write_document(folder / _NAME, document)
+    write_document(folder / _NAME, document, disk.MANIFEST)
 
 
 def _document(segment: Segment) -> dict[str, Any]:

@@ -110,7 +110,7 @@ class LocalReader:
             if read_start(path) != segment.start:
                 raise Damaged("first page")
             _, end = self._end_of(segment)
-            offset = offset_of(path, number, end=end)
+            offset = offset_of(path, segment.start, number, end=end)
             for _, header, taken in walk(path, segment.start, offset=offset, end=end):
                 for place, one in enumerate(taken, start=header.first):
                     if number <= place <= last:

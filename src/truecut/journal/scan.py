@@ -12,8 +12,8 @@ from typing import BinaryIO, TypeVar
 
 from truecut.journal.frame import (
     HEADER_BYTES,
-    MAGIC,
     Header,
+    beginning,
     check_heads,
     check_payloads,
     parse_header,
@@ -66,7 +66,7 @@ def _walk(
         file.seek(offset)
         while offset < end:
             header, taken = take(file)
-            if before not in (None, (header.first - 1, header.previous_crc)) or header.epoch != start.epoch:
+            if before not in (None, (header.first - 1, header.previous_crc)) or not _belongs(header, start):
                 raise Damaged("order")
             before = header.last, header.crc
             offset += header.size
@@ -84,7 +84,7 @@ def raw_frames(path: Path, start: Start, *, offset: int, end: int) -> Iterator[t
                 raise Damaged("length")
             data = fixed + file.read(size - HEADER_BYTES)
             header = verify(memoryview(data))
-            if header.epoch != start.epoch:
+            if not _belongs(header, start):
                 raise Damaged("order")
             offset += header.size
             yield header, data
@@ -100,7 +100,7 @@ def scan(path: Path, start: Start) -> Scanned:
             reach = Reach(header.last, records[-1].generation, offset, header.crc)
     except Damaged:
         pass  # the frames up to here are good; the rest is judged
-    behind = _last_good_behind(path, reach)
+    behind = _last_good_behind(path, start, reach)
     damage = None
     if reach.last < committed or reach.end < committed_end:
         damage = f"records up to {committed} are committed, and it can be read up to {reach.last}"
@@ -109,7 +109,7 @@ def scan(path: Path, start: Start) -> Scanned:
     return Scanned(reach, max(committed, behind), torn_bytes=size - reach.end, damage=damage)
 
 
-def offset_of(path: Path, number: int, *, end: int) -> int:
+def offset_of(path: Path, start: Start, number: int, *, end: int) -> int:
     """Where to begin to read for a record: at a frame at or before it."""
     index = path.with_suffix(".index")
     data = index.read_bytes() if index.exists() else b""
@@ -118,7 +118,7 @@ def offset_of(path: Path, number: int, *, end: int) -> int:
         (first, offset) for first, offset, crc in whole if _hint_crc(first, offset) == crc
     ]
     for first, offset in reversed(hints[: bisect_right(hints, (number, end))]):
-        if offset < end and _begins_at(path, offset, first):
+        if offset < end and _begins_at(path, start, offset, first):
             return offset
     return PAGE_BYTES
 
@@ -139,27 +139,29 @@ def _skipped_frame(file: BinaryIO) -> tuple[Header, list[Head]]:
     return header, heads
 
 
-def _last_good_behind(path: Path, reach: Reach) -> int:
+def _last_good_behind(path: Path, start: Start, reach: Reach) -> int:
     """The last record of the good frames behind a bad one; 0 if there are none. A crash does not leave any,
-    because a sync is one frame."""
+    because a sync is one frame. Frames of other logs, or with numbers that are behind us, are the payload of
+    the bad one."""
     last = 0
     with path.open("rb") as file:
         file.seek(reach.end)
         rest = file.read()
-        at = rest.find(MAGIC, 1)
+        at = rest.find(beginning(start.log_id), 1)
         while at >= 0:
             file.seek(reach.end + at)
             try:
                 header, _ = _frame(file)
-                last = max(last, header.last)
-                at += header.size - 1
+                if _belongs(header, start) and header.first > reach.last:
+                    last = max(last, header.last)
+                    at += header.size - 1
             except Damaged:
                 pass
-            at = rest.find(MAGIC, at + 1)
+            at = rest.find(beginning(start.log_id), at + 1)
     return last
 
 
-def _begins_at(path: Path, offset: int, first: int) -> bool:
+def _begins_at(path: Path, start: Start, offset: int, first: int) -> bool:
     with path.open("rb") as file:
         file.seek(offset)
         try:
@@ -167,7 +169,12 @@ def _begins_at(path: Path, offset: int, first: int) -> bool:
             check_heads(header, file.read(header.heads_bytes))
         except Damaged:
             return False
-    return header.first == first
+    return header.first == first and _belongs(header, start)
+
+
+def _belongs(header: Header, start: Start) -> bool:
+    """To this log, by the writer of this segment."""
+    return header.log_id == start.log_id and header.epoch == start.epoch
 
 
 def _hint_crc(first: int, offset: int) -> int:

@@ -11,10 +11,11 @@ import os
 import struct
 import zlib
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from truecut.journal.disk import sync_folder, write_all
+from truecut.journal import disk
 from truecut.journal.frame import encode
 from truecut.journal.record import Damaged, Record
 
@@ -98,37 +99,45 @@ class SegmentWriter:
         self.reach = Reach.of_none(start)
         self._turn = 0
         self._hinted = PAGE_BYTES
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
-        self._index = os.open(path.with_suffix(".index"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        os.pwrite(self._file, self.start.page().ljust(PAGE_BYTES, b"\0"), 0)
-        os.lseek(self._file, PAGE_BYTES, os.SEEK_SET)
-        os.fsync(self._file)
-        sync_folder(path.parent)
+        self._hints = 0
+        with ExitStack() as undo:  # a disk that is full is tried again and again
+            self._file = _created(path, undo)
+            self._index = _created(path.with_suffix(".index"), undo)
+            disk.write_at(self._file, 0, [self.start.page().ljust(PAGE_BYTES, b"\0")])
+            disk.sync(self._file, "segment")
+            disk.sync_folder(path.parent, "segment_name")
+            undo.pop_all()
 
     def write(self, records: Sequence[Record]) -> Reach:
         """Behind what is there, as one frame; returns how far the segment would go with it."""
         before = self.reach
-        header, head = encode(records, first=before.last + 1, epoch=self.start.epoch, previous_crc=before.crc)
-        write_all(self._file, [head, *(record.payload for record in records)])
+        start = self.start
+        header, head = encode(
+            records,
+            log_id=start.log_id,
+            first=before.last + 1,
+            epoch=start.epoch,
+            previous_crc=before.crc,
+        )
+        disk.write_at(self._file, before.end, [head, *(record.payload for record in records)])
         self._hint(before.end, header.first)
         return Reach(header.last, records[-1].generation, before.end + header.size, header.crc)
 
     def take_back(self) -> None:
         """Forget a frame that could not be written to its end."""
-        os.ftruncate(self._file, self.reach.end)
-        os.lseek(self._file, self.reach.end, os.SEEK_SET)
+        disk.truncate(self._file, self.reach.end)
 
-    def sync(self) -> None:
+    def sync(self, name: disk.Sync) -> None:
         """Make everything durable that was written."""
-        os.fdatasync(self._file)
+        disk.sync(self._file, name)
 
     def publish(self, reach: Reach) -> None:
         """Let readers see it. Only after its sync."""
-        self.reach = reach
         self._turn += 1
         fields = (self._turn, reach.last, reach.generation, reach.end)
         mark = _MARK.pack(*fields, zlib.crc32(_MARK.pack(*fields, 0)))
-        os.pwrite(self._file, mark, _MARKS_AT[self._turn % 2])
+        disk.write_at(self._file, _MARKS_AT[self._turn % 2], [mark])
+        self.reach = reach
 
     def close(self) -> None:
         """Let the files go."""
@@ -136,7 +145,17 @@ class SegmentWriter:
         os.close(self._index)
 
     def _hint(self, offset: int, number: int) -> None:
-        if offset >= self._hinted:
-            hint = struct.pack("<QQ", number, offset)
-            os.write(self._index, hint + struct.pack("<I", zlib.crc32(hint)))
+        if offset < self._hinted:
+            return
+        hint = struct.pack("<QQ", number, offset)
+        with suppress(OSError):  # it is a hint: a disk that has room for the frame alone is good enough
+            disk.write_at(self._index, self._hints * HINT.size, [hint + struct.pack("<I", zlib.crc32(hint))])
+            self._hints += 1
             self._hinted = offset + INDEX_BYTES
+
+
+def _created(path: Path, undo: ExitStack) -> int:
+    descriptor = disk.create(path)
+    undo.callback(disk.remove, path)
+    undo.callback(os.close, descriptor)
+    return descriptor

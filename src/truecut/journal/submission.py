@@ -13,11 +13,15 @@ from truecut.model.position import Position
 
 @dataclass(slots=True)
 class Submission:
-    """Records that stay together, and the answer: the position of the last one."""
+    """Records that stay together, and the answer: the position of the last one. It cannot be cancelled: what
+    was submitted is on its way."""
 
     records: Sequence[Record]
     size: int
     answer: Future[Position]
+
+    def __post_init__(self) -> None:
+        self.answer.set_running_or_notify_cancel()
 
 
 def position_after(last: Position | None, records: Sequence[Record]) -> Position:

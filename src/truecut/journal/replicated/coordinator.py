@@ -61,6 +61,7 @@ class Coordinator:
         self.changed = threading.Condition()
         self.nodes = {node: KnownNode(address) for node, address in registry.nodes().items()}
         self.logs = {entry.name: entry for entry in registry.logs()}
+        self._troubles: dict[str, dict[str, Fault]] = {}  # by log and task: what the keeper cannot do
 
     # --- what nodes say ---
 
@@ -213,7 +214,7 @@ class Coordinator:
 
     def _log_status(self, entry: LogEntry) -> Message:
         log = entry.log
-        hindered = None
+        hindered = None if (trouble := self._trouble(entry)) is None else trouble.document()
         if log.undecided is not None and log.undecided.token != log.token:
             hindered = self._why_undecided(entry).document()
         elif len(self._eligible()) < entry.replicas:
@@ -257,6 +258,23 @@ class Coordinator:
         """The node has a segment again that it had lost."""
         with self.changed:
             self.nodes[node].missing -= {key}
+
+    def failed(self, name: str, task: str, trouble: Fault) -> None:
+        """An error that nobody foresaw is in the way of a log."""
+        with self.changed:
+            self._troubles.setdefault(name, {})[task] = trouble
+
+    def succeeded(self, name: str, task: str) -> None:
+        """It is not in the way any more."""
+        with self.changed:
+            self._troubles.get(name, {}).pop(task, None)
+
+    def wanted(self, name: str, tasks: set[str]) -> None:
+        """What is to be done for a log: nothing else can be in its way."""
+        with self.changed:
+            found = self._troubles.get(name)
+            if found:
+                self._troubles[name] = {task: trouble for task, trouble in found.items() if task in tasks}
 
     def home(self, entry: LogEntry, number: int) -> Home:
         """How nodes call a segment."""
@@ -351,7 +369,12 @@ class Coordinator:
     def _why_not_placed(self, entry: LogEntry) -> Fault:
         return _fault(faults.too_few_nodes(entry.name, wanted=entry.replicas, found=len(self._eligible())))
 
+    def _trouble(self, entry: LogEntry) -> Fault | None:
+        return next(iter(self._troubles.get(entry.name, {}).values()), None)
+
     def _why_undecided(self, entry: LogEntry) -> Fault:
+        if (trouble := self._trouble(entry)) is not None:
+            return trouble
         undecided = entry.log.undecided
         wanted = len(undecided.nodes) if undecided else entry.replicas
         found = len(self.alive(entry, entry.log.last))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from truecut.journal.address import Address
 from truecut.journal.replicated.coordinator import Coordinator
 from truecut.journal.replicated.wire import Action, Server
 from truecut.journal.security import Security
+from truecut.listen_address import Address
 
 
 def serve_coordinator(coordinator: Coordinator, listen: Address, security: Security) -> Server:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from truecut.core import segment_log as core
-from truecut.journal.disk import sync_folder
+from truecut.failpoint import failpoint
+from truecut.journal import disk, quarantine
 from truecut.journal.frame import decode
 from truecut.journal.record import Damaged
 from truecut.journal.replicated.replica import StoredReplica
 from truecut.journal.replicated.state_file import Home
 from truecut.journal.segment import SegmentWriter
-from truecut.runtime.failpoint import failpoint
 
 ASIDE = "-copy"
 
@@ -24,7 +23,8 @@ class Copy:
     def __init__(self, home: Home, folder: Path) -> None:
         self._home = home
         self._path = home.file_in(folder)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        disk.make(self._path.parent)
+        disk.sync_folder(folder, "copy_folder")
         self._aside = self._path.with_name(f"{self._path.stem}{ASIDE}.log")
         self._made = StoredReplica(home, self._path)
         self._writer = SegmentWriter(self._aside, home.start)
@@ -32,7 +32,8 @@ class Copy:
     def take(self, data: memoryview) -> None:
         """The next frame; Damaged when it is not what was sent, or not the next."""
         header, records = decode(data)
-        if header.first != self._writer.reach.last + 1:
+        next_one = (self._home.start.log_id, self._writer.reach.last + 1, self._home.token)
+        if (header.log_id, header.first, header.epoch) != next_one:
             raise Damaged("order")
         reach = self._writer.write(records)
         self._made._note_generations(header.first - self._home.first, records)
@@ -42,7 +43,7 @@ class Copy:
         """Put it in its place; what is there and damaged is kept aside."""
         if self._writer.reach.last - self._home.first != replica.length:
             raise Damaged("length")
-        self._writer.sync()
+        self._writer.sync("copy")
         self._made._reach = self._writer.reach
         self._made._put(replica, path=self._aside)
         failpoint("node_copied")
@@ -58,7 +59,7 @@ class Copy:
 def remove(path: Path) -> None:
     """A replica whose records are no longer needed. The state goes last: without it there is no replica."""
     for suffix in (".index", ".log", ".state"):
-        path.with_suffix(suffix).unlink(missing_ok=True)
+        disk.remove(path.with_suffix(suffix))
 
 
 def finish_copies(logs: Path) -> None:
@@ -66,25 +67,16 @@ def finish_copies(logs: Path) -> None:
     for state in logs.glob(f"*/*{ASIDE}.state"):
         _put_in_place(state.with_suffix(".log"))
     for path in logs.glob(f"*/*{ASIDE}.*"):
-        path.unlink()
+        disk.remove(path)
 
 
 def _put_in_place(aside: Path) -> None:
     """What is there is kept in quarantine. The state goes last: until then it is done again."""
     place = aside.with_name(f"{aside.stem.removesuffix(ASIDE)}.log")
     if place.exists() and aside.exists():
-        keep_in_quarantine(place)
-    for suffix in (".log", ".index", ".state"):
+        quarantine.keep(place)
+    for suffix in (".index", ".log"):
         if aside.with_suffix(suffix).exists():
-            os.replace(aside.with_suffix(suffix), place.with_suffix(suffix))
-            sync_folder(place.parent)
-
-
-def keep_in_quarantine(path: Path) -> None:
-    """The file as it is, besides."""
-    quarantine = path.parent / "quarantine"
-    quarantine.mkdir(exist_ok=True)
-    aside = quarantine / path.name
-    if not aside.exists():
-        os.link(path, aside)
-    sync_folder(quarantine)
+            disk.rename(aside.with_suffix(suffix), place.with_suffix(suffix))
+    disk.sync_folder(place.parent, "copy_in_place")
+    disk.rename(aside.with_suffix(".state"), place.with_suffix(".state"))

@@ -81,6 +81,46 @@ def bad_log_name() -> TruecutError:
     )
 
 
+def segment_over(log: str, segment: int) -> TruecutError:
+    """Whoever wants to append to it has slept; or the node has lost what it had."""
+    return TruecutError(
+        "TC6066",
+        f"segment {segment} of the log {log} is over on this node, or lost; it is not begun again",
+        fix="None needed: its writer goes on in another segment, or hears that the log was taken over.",
+        retry=Retry.RETRYABLE,
+    )
+
+
+def another_node(log: str, segment: int) -> TruecutError:
+    """A node with another folder listens at the address."""
+    return TruecutError(
+        "TC6022",
+        f"this is not the node that was placed for segment {segment} of the log {log}",
+        fix="None needed: the coordinator hears from this one, and misses the other.",
+        retry=Retry.RETRYABLE,
+    )
+
+
+def coordinator_stopped() -> TruecutError:
+    """It was asked to stop; what nobody was told has not happened."""
+    return TruecutError(
+        "TC6068",
+        "the coordinator is stopping and saves nothing any more",
+        fix="Start it again; whoever waits for it goes on by itself.",
+        retry=Retry.RETRYABLE,
+    )
+
+
+def keeper_failed(task: str, what: str) -> TruecutError:
+    """An error that nobody foresaw, in the coordinator's own work."""
+    return TruecutError(
+        "TC6067",
+        f"the coordinator cannot {task} ({what})",
+        fix="It is tried again. Its log has the details; if it stays, report it.",
+        retry=Retry.RETRYABLE,
+    )
+
+
 def overloaded(what: str) -> TruecutError:
     """For the moment."""
     return TruecutError(
@@ -236,8 +276,8 @@ def identity_damaged(path: Path, what: str) -> TruecutError:
     return TruecutError(
         "TC6063",
         f"{path} is damaged: {what}",
-        fix="Put a copy of the file back; or start the node with an empty folder: what it held is copied "
-        "from the others.",
+        fix="Start the node with an empty folder: what it held is copied from the others. An older copy of "
+        "the file would not know what it held since.",
         exit_code=ExitCode.VERIFICATION_FAILED,
     )
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from truecut.journal.address import Address
 from truecut.journal.log_name import is_log_name
 from truecut.journal.replicated import faults
 from truecut.journal.replicated.state_file import Home
 from truecut.journal.replicated.wire import Message
+from truecut.listen_address import Address
 
 NUMBER_MAX = (1 << 63) - 1
 TEXT_CHARS_MAX = 200

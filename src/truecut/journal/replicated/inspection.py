@@ -8,7 +8,7 @@ from pathlib import Path
 from truecut.journal.inspection import Listed
 from truecut.journal.record import Damaged
 from truecut.journal.replicated.copying import ASIDE
-from truecut.journal.replicated.node import read_identity
+from truecut.journal.replicated.identity import read_identity
 from truecut.journal.replicated.state_file import examine, read_state
 from truecut.journal.segment import PAGE_BYTES
 

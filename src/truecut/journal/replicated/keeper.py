@@ -1,7 +1,8 @@
 """What the coordinator does by itself, again and again until it is done: fence, copy, decide, tell ends.
 
-Each task is a question to one node, asked in a thread of its own, never twice at the same time. Nothing here
-is remembered across a restart: the tasks follow from the registry.
+Each task is a question to one node, asked in a lane of its own, never twice at the same time: a node that is
+lost holds up nobody else. Nothing here is remembered across a restart: the tasks follow from the registry. An
+error that nobody foresaw is logged, and told as what the log waits for, until the task succeeds.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
+from typing import Literal
 
 from truecut.core import segment_log as core
 from truecut.core.segment_log import Copying, NodeId
 from truecut.errors import TruecutError
+from truecut.journal.replicated import faults
 from truecut.journal.replicated.coordinator import Coordinator
+from truecut.journal.replicated.lanes import Lane, Lanes
 from truecut.journal.replicated.registry import LogEntry
 from truecut.journal.replicated.state_file import Home
 from truecut.journal.replicated.wire import Message, Peer
@@ -25,7 +28,6 @@ from truecut.journal.security import Security
 
 AGAIN_S = 0.2  # before the same question is asked again, should it still be one
 IDLE_S = 0.5
-THREADS = 16
 COPY_TIMEOUT_S = 600.0
 
 log = logging.getLogger(__name__)
@@ -35,10 +37,19 @@ log = logging.getLogger(__name__)
 class Task:
     """A question to a node about a segment."""
 
-    action: str
+    action: Literal["fence", "end", "copy", "repair"]
     log: str
     segment: int
     node: NodeId
+
+    @property
+    def lane(self) -> Lane:
+        """Where it waits for nobody but its like."""
+        lanes: dict[str, Lane] = {"copy": "copy to decide", "repair": "copy to repair"}
+        return lanes.get(self.action, "question")
+
+    def __str__(self) -> str:
+        return f"{self.action} segment {self.segment} of the log {self.log} at node {self.node}"
 
 
 class Keeper(threading.Thread):
@@ -50,35 +61,43 @@ class Keeper(threading.Thread):
         self._security = security
         self._peers: dict[str, Peer] = {}
         self._busy: dict[Task, float] = {}  # until when it is not asked again
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="keeper")
+        self._lanes = Lanes()
         self._stopped = False
 
     def run(self) -> None:
         changed = self._coordinator.changed
         while not self._stopped:
             with changed:
-                tasks = list(self._tasks())
+                tasks = self._found_tasks()
                 for task, _ in tasks:
                     self._busy[task] = float("inf")
                 if not tasks:
                     changed.wait(min(IDLE_S, self._until_next()))
             for task, ask in tasks:
-                self._pool.submit(self._do, task, ask)
+                if not self._stopped:
+                    self._lanes.submit(task.node, task.lane, partial(self._do, task, ask))
+        self._lanes.close()
 
     def stop(self) -> None:
         """No more of it."""
         self._stopped = True
-        self._pool.shutdown(wait=False, cancel_futures=True)
 
     # --- what there is to do (within the coordinator's lock) ---
 
-    def _tasks(self) -> Iterator[tuple[Task, Callable[[], None]]]:
+    def _found_tasks(self) -> list[tuple[Task, Callable[[], None]]]:
+        """One log whose tasks cannot be told does not stop the others."""
         now = time.monotonic()
         self._busy = {task: until for task, until in self._busy.items() if until > now}
+        found: list[tuple[Task, Callable[[], None]]] = []
         for entry in list(self._coordinator.logs.values()):
-            for task, ask in self._of_log(entry):
-                if task not in self._busy:
-                    yield task, ask
+            try:
+                wanted = list(self._of_log(entry))
+            except Exception as error:  # noqa: BLE001  (logged, and told to whoever asks for the log)
+                self._failed(entry.name, "find out what is to be done", error)
+            else:
+                self._coordinator.wanted(entry.name, {str(task) for task, _ in wanted})
+                found += [(task, ask) for task, ask in wanted if task not in self._busy]
+        return found
 
     def _of_log(self, entry: LogEntry) -> Iterator[tuple[Task, Callable[[], None]]]:
         coordinator, found = self._coordinator, entry.log
@@ -103,10 +122,10 @@ class Keeper(threading.Thread):
             for name, number in known.damaged:
                 if name != entry.name or not entry.log.trimmed < number <= entry.log.last:
                     continue
-                segment = entry.log[number]
-                sources = sorted((segment.ended - {node}) & self._coordinator.alive(entry, number))
-                if segment.end is not None and node in segment.nodes and sources:
-                    yield self._copy(entry, Copying(number, sources[0], node, segment.end), sealed=True)
+                alive = self._coordinator.alive(entry, number)
+                copying = core.to_repair(entry.log, segment=number, node=node, alive=alive)
+                if copying is not None:
+                    yield self._copy(entry, copying, sealed=True)
 
     def _spare(self, alive: frozenset[NodeId]) -> list[NodeId]:
         return sorted(node for node in alive if not self._coordinator.nodes[node].full)
@@ -121,12 +140,20 @@ class Keeper(threading.Thread):
     def _do(self, task: Task, ask: Callable[[], None]) -> None:
         try:
             ask()
+            self._coordinator.succeeded(task.log, str(task))
         except TruecutError as error:
-            log.debug("%s segment %d of %s: %s", task.action, task.segment, task.log, error.fault.code)
+            log.debug("%s: %s", task, error.fault.code)
+        except Exception as error:  # noqa: BLE001  (the same)
+            self._failed(task.log, str(task), error)
         finally:
             with self._coordinator.changed:
                 self._busy[task] = time.monotonic() + AGAIN_S
                 self._coordinator.changed.notify_all()
+
+    def _failed(self, name: str, task: str, error: Exception) -> None:
+        """Not one of ours: its text may hold anything, so only its kind is told; its log has the rest."""
+        log.error("cannot %s", task, exc_info=error)
+        self._coordinator.failed(name, task, faults.keeper_failed(task, type(error).__name__).fault)
 
     def _fence(self, entry: LogEntry, number: int, node: NodeId) -> Callable[[], None]:
         home = self._coordinator.home(entry, number)
@@ -172,7 +199,7 @@ class Keeper(threading.Thread):
                 self._coordinator.step(entry.name, number, told)
                 self._coordinator.step(entry.name, number, _decided)
 
-        return Task("copy", entry.name, number, target), ask
+        return Task("repair" if sealed else "copy", entry.name, number, target), ask
 
     def _replaced(self, number: int, target: NodeId, found: core.Log) -> core.Log:
         """Replace: the target stands in for a replica that is gone; or it is one itself, repaired."""
@@ -191,7 +218,8 @@ class Keeper(threading.Thread):
         peer = self._peers.get(address)
         if peer is None:
             peer = self._peers[address] = Peer(address, self._security)
-        return peer.ask(action, {"home": asdict(home), **request}, timeout_s=timeout_s)
+        asked = {"home": asdict(home), "node": node, **request}
+        return peer.ask(action, asked, timeout_s=timeout_s)
 
 
 def _decided(found: core.Log) -> core.Log:

@@ -1,7 +1,8 @@
 """A log node: the replicas in its folder, and what it does when asked. Follows `core/segment_log.py`.
 
 A node is its folder: the identity in it is made once, and never shared by two processes. Which coordinator's
-logs it holds is written down at the first meeting.
+logs it holds is written down at the first meeting, and of each log how far it ever had something (L7): before
+that is durable, nobody hears of a new replica.
 """
 
 from __future__ import annotations
@@ -10,25 +11,24 @@ import errno
 import fcntl
 import os
 import threading
-import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from truecut.core import segment_log as core
+from truecut.journal import disk, quarantine
 from truecut.journal import faults as journal_faults
-from truecut.journal.disk import replace_file
-from truecut.journal.document import read_document, write_document
 from truecut.journal.record import Damaged
 from truecut.journal.replicated import copying, faults
 from truecut.journal.replicated.copying import Copy
+from truecut.journal.replicated.identity import find_identity, write_identity
 from truecut.journal.replicated.replica import Look, StoredReplica
 from truecut.journal.replicated.state_file import Home
 from truecut.journal.replicated.wire import Peer
 from truecut.journal.security import Security
 from truecut.journal.segment import PAGE_BYTES
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 TRANSIENT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 ABANDONED_S = 5.0  # without its producer, until an open segment is reported
 _PROBE_BYTES = 1 << 20
@@ -42,18 +42,18 @@ class Node:
 
     def __init__(self, folder: Path, security: Security) -> None:
         """Take the folder; read what is there."""
-        folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._logs = folder / "logs"
-        self._logs.mkdir(exist_ok=True)
+        disk.make_folder(self._logs)
         self._security = security
         self._changing = threading.Lock()
         self._copying: set[Key] = set()
         self._full = threading.Event()
         self._lock = _lock(folder)
         try:
-            self.id, self.cluster = _identity(folder)
+            self._identity = find_identity(folder)
             self._replicas = {key_of(found.home): found for found in _load(self._logs)}
+            self._remember(_highest(self._replicas))
         except BaseException:
             os.close(self._lock)
             raise
@@ -61,24 +61,40 @@ class Node:
     # --- what a producer asks ---
 
     def replica_for(self, home: Home) -> StoredReplica:
-        """The copy to append to, made if it is not there."""
+        """The copy to append to, begun if there never was one."""
         with self._changing:
             found = self._replicas.get(key_of(home))
             if found is None:
-                found = self._replicas[key_of(home)] = self._make(home)
+                if self._absent(home).state == "missing":
+                    raise faults.segment_over(home.log, home.segment)
+                found = self._begin(home, StoredReplica.make)
         return _of_log(found, home)
 
-    def _make(self, home: Home) -> StoredReplica:
+    def _absent(self, home: Home) -> core.Replica:
+        return core.absent(segment=home.segment, held=self._identity.held.get(home.log, 0))
+
+    def _begin(self, home: Home, make: Callable[[Home, Path], StoredReplica]) -> StoredReplica:
+        """Within the lock. It is there before it is remembered, and remembered before anybody hears of it: a
+        crash in between leaves an empty replica, never one that seems lost."""
         try:
-            return StoredReplica.make(home, self._logs)
+            made = make(home, self._logs)
+            self._remember({home.log: home.segment})
         except OSError as error:
             raise self.failed(error) from error
+        self._replicas[key_of(home)] = made
+        return made
+
+    def _remember(self, segments: Mapping[str, int]) -> None:
+        identity = self._identity.reaching(segments)
+        if identity is not self._identity:
+            write_identity(self.folder, identity)
+            self._identity = identity
 
     def failed(self, error: OSError) -> Exception:
         """A full disk is said so, until there is room again."""
         if error.errno in TRANSIENT:
             return faults.overloaded(error.strerror or type(error).__name__)
-        if error.errno not in FULL:
+        if not disk.is_full(error):
             return journal_faults.failed(self.folder, error.strerror or type(error).__name__)
         self._full.set()
         return journal_faults.disk_full(self.folder)
@@ -90,60 +106,86 @@ class Node:
         with self._changing:
             found = self._replicas.get(key_of(home))
             if found is None:
-                found = self._replicas[key_of(home)] = StoredReplica.make_fenced(home, self._logs)
+                _, length = core.take_fence(self._absent(home))
+                found = self._lost(home) if length is None else self._begin(home, StoredReplica.make_fenced)
         return _of_log(found, home).fence()
 
     def end(self, home: Home, *, end: int) -> int | None:
         """Cut to the end, and seal. A segment that ends with nothing may never have been begun here."""
-        if end == 0:
-            self.fence(home)
-        return self._replica(key_of(home)).end(end)
+        with self._changing:
+            found = self._replicas.get(key_of(home))
+            if found is None:
+                replica, told = core.take_end(self._absent(home), end=end)
+                if told is not None:
+                    found = self._begin(home, StoredReplica.make_fenced)
+                elif replica.state == "damaged":
+                    found = self._lost(home)
+                else:
+                    raise faults.not_there(*key_of(home))
+        return _of_log(found, home).end(end)
+
+    def _lost(self, home: Home) -> StoredReplica:
+        """Found out by asking for it. It says so from here on, until another one takes its place."""
+        lost = StoredReplica.unknown(home.file_in(self._logs), "its files are missing")
+        self._replicas[key_of(home)] = lost
+        return lost
 
     def copy(self, home: Home, *, source: str, length: int, sealed: bool) -> int | None:
         """Take another node's entries: fenced, to help to decide; sealed, in the place of what is lost."""
         key = key_of(home)
         with self._changing:
-            found = self._replicas.get(key)
             if key in self._copying:
                 return None
-            if found is not None and not sealed:
-                stays, answer = _stays(found, length)
-                if stays:
-                    return answer
+            found = self._replicas.get(key)
+            before = self._absent(home) if found is None else _of_log(found, home).as_is()
+            told: int | None
+            if sealed:
+                replica, wanted = core.take_replacement(before, end=length)
+            else:
+                replica, told = core.take_copy(before, length=length)
+                if told is None and found is None:
+                    self._lost(home)
+                if told is None or replica is before:
+                    return told
+                wanted = True
             self._copying.add(key)
         try:
-            if found is not None and found.damage is None and sealed:
-                if _of_log(found, home).end(length) == length:
-                    return length  # left from before, and enough
+            if not wanted:
+                return self.end(home, end=length)  # left from before, and enough
+            if found is not None and sealed:
                 found.give_way()
-            made = self._copied(home, source, length, sealed=sealed)
+            made = self._copied(home, source, replica)
             with self._changing:
+                self._remember({home.log: home.segment})
                 self._replicas[key] = made
+        except OSError as error:
+            raise self.failed(error) from error
         finally:
             with self._changing:
                 self._copying.discard(key)
-        return length
+        return replica.length
 
-    def _copied(self, home: Home, source: str, length: int, *, sealed: bool) -> StoredReplica:
+    def _copied(self, home: Home, source: str, replica: core.Replica) -> StoredReplica:
         copy = Copy(home, self._logs)
         peer = Peer(source, self._security)
-        ticket = {"log": home.log, "segment": home.segment, "after": 0, "upto": length, "withheld": True}
+        upto = replica.length
+        ticket = {"log": home.log, "segment": home.segment, "after": 0, "upto": upto, "withheld": True}
         try:
-            if length:
+            if upto:
                 for frame in peer.get(ticket, timeout_s=_COPY_TIMEOUT_S):
                     copy.take(frame)
-            return copy.finish(core.Replica("sealed", length, length) if sealed else _fenced(length))
+            return copy.finish(replica)
         except Damaged as damage:
             raise faults.bad_frame(str(damage)) from damage
-        except OSError as error:
-            raise self.failed(error) from error
         finally:
             copy.close()
             peer.close()
 
     def drop(self, trimmed: Mapping[str, int]) -> None:
-        """Remove the segments of each log up to a number: their records are no longer needed."""
+        """Drop: remove the segments of each log up to a number. Their records are no longer needed; that they
+        were there is not forgotten."""
         with self._changing:
+            self._remember(trimmed)
             gone = [key for key in self._replicas if key[1] <= trimmed.get(key[0], 0)]
             removed = [self._replicas.pop(key) for key in gone]
         for one in removed:
@@ -158,7 +200,7 @@ class Node:
                     continue
                 del self._replicas[key]
             if found.path.exists():
-                copying.keep_in_quarantine(found.path)
+                quarantine.keep(found.path)
             copying.remove(found.path)
 
     # --- what readers ask ---
@@ -176,6 +218,16 @@ class Node:
         return self._replica(key).read(after=after, upto=upto, withheld=withheld)
 
     # --- what it says of itself ---
+
+    @property
+    def id(self) -> str:
+        """Which node it is."""
+        return self._identity.node
+
+    @property
+    def cluster(self) -> str | None:
+        """Whose logs it holds; None before it has met a coordinator."""
+        return self._identity.cluster
 
     def damaged(self) -> list[Key]:
         """Which of its replicas are."""
@@ -196,21 +248,29 @@ class Node:
         """Whether the disk is; found out by writing to it, once it has been."""
         if self._full.is_set():
             with suppress(OSError):
-                probe = self.folder / "probe"
-                try:
-                    replace_file(probe, bytes(_PROBE_BYTES))
-                    self._full.clear()
-                finally:
-                    probe.unlink(missing_ok=True)
+                self._probe(self.folder / "probe")
+                self._full.clear()
         return self._full.is_set()
+
+    @staticmethod
+    def _probe(path: Path) -> None:
+        """Not synced: nobody needs it, and room is given to what is written."""
+        descriptor = disk.create(path)
+        try:
+            disk.write_at(descriptor, 0, [bytes(_PROBE_BYTES)])
+        finally:
+            os.close(descriptor)
+            disk.remove(path)
 
     def join(self, cluster: str) -> None:
         """From here on its data belongs to this coordinator's logs."""
-        if self.cluster is None:
-            _write_identity(self.folder, self.id, cluster)
-            self.cluster = cluster
-        elif self.cluster != cluster:
-            raise faults.other_cluster(self.id)
+        with self._changing:
+            if self.cluster is None:
+                joined = replace(self._identity, cluster=cluster)
+                write_identity(self.folder, joined)
+                self._identity = joined
+            elif self.cluster != cluster:
+                raise faults.other_cluster(self.id)
 
     def close(self) -> None:
         """Let the folder go."""
@@ -229,19 +289,12 @@ def key_of(home: Home) -> Key:
     return home.log, home.segment
 
 
-def _stays(found: StoredReplica, length: int) -> tuple[bool, int | None]:
-    """Whether a replica of an undecided segment is not replaced by a copy, and what is answered then."""
-    if found.damage is not None:
-        return True, None  # its word does not count until an end is decided
-    look = found.look()
-    if look.state == "fenced":
-        return look.length >= length, look.length  # a copy of a shorter replica may grow
-    return True, None
-
-
-def _fenced(length: int) -> core.Replica:
-    copied, _ = core.take_copy(core.Replica(), length=length)
-    return copied
+def _highest(keys: Iterable[Key]) -> dict[str, int]:
+    """The highest segment of each log."""
+    found: dict[str, int] = {}
+    for log, segment in keys:
+        found[log] = max(segment, found.get(log, 0))
+    return found
 
 
 def _of_log(found: StoredReplica, home: Home) -> StoredReplica:
@@ -262,6 +315,8 @@ def _lock(folder: Path) -> int:
 
 def _load(logs: Path) -> Iterator[StoredReplica]:
     """Every replica; what was begun and never became one is removed."""
+    for folder in (logs, *(path for path in logs.iterdir() if path.is_dir())):
+        disk.sync_folder(folder, "found_names")
     copying.finish_copies(logs)
     for path in sorted(logs.glob("*/*.log")):
         if path.with_suffix(".state").exists():
@@ -272,28 +327,3 @@ def _load(logs: Path) -> Iterator[StoredReplica]:
             copying.remove(path)
     for path in sorted(logs.glob("*/*.state")):
         yield StoredReplica.load(path)
-
-
-def _identity(folder: Path) -> tuple[str, str | None]:
-    """Made once."""
-    if not (folder / "node.json").exists() and not any((folder / "logs").iterdir()):
-        _write_identity(folder, str(uuid.uuid4()), None)
-    return read_identity(folder)
-
-
-def read_identity(folder: Path) -> tuple[str, str | None]:
-    """The node, and whose logs it holds. Without that nobody could say whose data this is."""
-    path = folder / "node.json"
-    try:
-        document = read_document(path)
-        return document["node"], document["cluster"]
-    except FileNotFoundError:
-        raise faults.identity_damaged(path, "it is missing") from None
-    except OSError as error:
-        raise faults.identity_damaged(path, f"it cannot be read ({error.strerror})") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise faults.identity_damaged(path, "it is not what was written") from error
-
-
-def _write_identity(folder: Path, node: str, cluster: str | None) -> None:
-    write_document(folder / "node.json", {"node": node, "cluster": cluster})

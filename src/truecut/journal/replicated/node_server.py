@@ -21,8 +21,8 @@ import pyarrow as pa
 from pyarrow import flight
 
 from truecut.errors import ExitCode, Fault, Retry, TruecutError
+from truecut.journal import disk
 from truecut.journal import faults as journal_faults
-from truecut.journal.address import Address
 from truecut.journal.frame import APPEND_HEADS_BYTES_MAX, decode
 from truecut.journal.record import Damaged
 from truecut.journal.replicated import faults, fields
@@ -31,6 +31,7 @@ from truecut.journal.replicated.replica import Append, StoredReplica
 from truecut.journal.replicated.state_file import Home
 from truecut.journal.replicated.wire import BROKEN, FRAMES, Message, Peer, Server, message_of
 from truecut.journal.security import Security
+from truecut.listen_address import Address
 
 HEARTBEAT_S = 0.2
 PATIENCE_S = 5.0  # for a place that the node itself has left
@@ -79,7 +80,7 @@ class NodeServer(Server):
         self.answer(lambda: self._take(message_of(descriptor.command or b"null"), reader, writer))
 
     def _take(self, command: Message, reader: Any, writer: Any) -> None:
-        home = fields.home(command)
+        home = self._home(command)
         replica = self._node.replica_for(home)
         with replica.written_to():
             self._take_all(home, _Committing(self._node, replica, writer), reader)
@@ -124,15 +125,22 @@ class NodeServer(Server):
         if gathered:
             yield batch_of(gathered)
 
+    def _home(self, asked: Message) -> Home:
+        """Which segment; only what is meant for this very node: another one may have listened here."""
+        home = fields.home(asked)
+        if fields.text(asked, "node") != self._node.id:
+            raise faults.another_node(home.log, home.segment)
+        return home
+
     def _fence(self, asked: Message) -> Message:
-        return {"length": self._node.fence(fields.home(asked))}
+        return {"length": self._node.fence(self._home(asked))}
 
     def _end(self, asked: Message) -> Message:
-        return {"end": self._node.end(fields.home(asked), end=fields.number(asked, "end"))}
+        return {"end": self._node.end(self._home(asked), end=fields.number(asked, "end"))}
 
     def _copy(self, asked: Message) -> Message:
         made = self._node.copy(
-            fields.home(asked),
+            self._home(asked),
             source=fields.address(asked, "source"),
             length=fields.number(asked, "length"),
             sealed=fields.flag(asked, "sealed"),
@@ -216,6 +224,11 @@ class _Committing(threading.Thread):
             if error.fault.retry is Retry.FATAL:
                 die(error)
             self._answer(ANSWERS["closed"], 0)
+        except (
+            Exception
+        ):  # a fault of ours: its producer goes on elsewhere, and does not wait for this thread
+            log.exception("a replica of %s cannot be written to", self._replica.home.log)
+            self._answer(ANSWERS["closed"], 0)
         return bool(appends)
 
     def _settle(self) -> None:
@@ -256,6 +269,8 @@ class Heartbeat(threading.Thread):
             try:
                 self.beat()
                 self.hindrance = None
+            except disk.SyncFailed as error:
+                die(journal_faults.failed(self._node.folder, error.strerror or "unknown reason"))
             except OSError as error:  # of its own disk; the next one may find it better
                 self.hindrance = journal_faults.failed(self._node.folder, error.strerror or "unknown").fault
             except TruecutError as error:
@@ -322,7 +337,7 @@ def _append_of(home: Home, chunk: Any) -> tuple[Append, int]:
     header, records = decode(frame)
     if header.heads_bytes > APPEND_HEADS_BYTES_MAX:
         raise Damaged("size")
-    if header.first != home.first + index or header.epoch != home.token:
+    if (header.log_id, header.first, header.epoch) != (home.start.log_id, home.first + index, home.token):
         raise Damaged("place")
     return Append(index, records, known), len(frame)
 

@@ -7,6 +7,7 @@ committed, and the rest is sent again, into a segment on other nodes.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -43,6 +44,8 @@ OPEN_S = 5.0  # for the coordinator, when the log is opened
 CLOSE_S = 10.0  # for what was submitted to be committed, once the journal is closed
 
 _T = TypeVar("_T")
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +231,9 @@ class ReplicatedJournal:
             self._finish()
         except TruecutError as error:
             self._break(error)
+        except Exception as error:  # a fault of ours: nobody may wait for a thread that is gone
+            log.exception("the log %s cannot go on", self._log)
+            self._break(journal_faults.writer_failed(self._log, type(error).__name__))
 
     def _settle(self) -> None:
         """Where the log ends, now that nobody else writes to it."""
@@ -299,7 +305,7 @@ class ReplicatedJournal:
             self._failed_nodes, self._published = {}, 0
             home = Home(self._log, self._log_id, number, self._first, answer["token"])
             self._streams = {
-                node: self._stream(node, address, number, {"home": asdict(home)})
+                node: self._stream(node, address, number, {"home": asdict(home), "node": node})
                 for node, address in answer["nodes"].items()
             }
             again, self._sent = [chunk for _, chunk in self._sent], deque()
@@ -353,7 +359,8 @@ class ReplicatedJournal:
         self._sent.append((self._state.sent, chunk))
         self._sent_bytes += chunk.size
         records = [record for submission in chunk.submissions for record in submission.records]
-        frame = whole(records, first=self._first + index, epoch=self._state.token)
+        log_id = bytes.fromhex(self._log_id)
+        frame = whole(records, log_id=log_id, first=self._first + index, epoch=self._state.token)
         known = self._published = self._state.done
         for stream in self._streams.values():
             stream.send(frame, index=index, known=known)

@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import sqlite3
+import threading
 import uuid
 import zlib
 from collections.abc import Iterator
@@ -22,9 +23,10 @@ from typing import Any
 
 from truecut.core.segment_log import Log, Segment
 from truecut.errors import require
+from truecut.failpoint import failpoint
+from truecut.journal import disk
 from truecut.journal import faults as journal_faults
 from truecut.journal.replicated import faults
-from truecut.runtime.failpoint import failpoint
 
 FORMAT = 1
 _TABLES = """
@@ -51,12 +53,16 @@ class LogEntry:
 
 
 class Registry:
-    """The one file of the coordinator's folder. Not for several threads at once."""
+    """The one file of the coordinator's folder. One change at a time; none once it is closed."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        self._alone = (
+            threading.RLock()
+        )  # SQLite dies when a connection is closed while another thread commits
+        self._closed = False
+        disk.make_folder(folder)
         self.path = folder / "coordinator.db"
-        self._lock = os.open(folder / "coordinator.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        self._lock = disk.open_or_create(folder / "coordinator.lock")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -71,16 +77,25 @@ class Registry:
     def _open(self) -> None:
         with self._reading():
             self._database = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+            disk.sync_commits(self._database)
             (found,) = self._database.execute("PRAGMA integrity_check(1)").fetchone()
             if found != "ok":
                 raise faults.registry_damaged(self.path, "SQLite's integrity check fails")
             self._database.execute("PRAGMA journal_mode = TRUNCATE")
-            self._database.execute("PRAGMA synchronous = FULL")
+            self._settle()
             if not os.fstat(self._lock).st_size:
                 self._make()
+            disk.sync(self._lock, "registry_made")  # also what somebody wrote who was killed before
             self.cluster, self._counts = self._meta()
             self._nodes = self._read_nodes()
             self._entries = self._read_logs()
+
+    def _settle(self) -> None:
+        """A commit is durable when its journal is known to be empty; whoever committed last may have been
+        killed before that, and what is read here is acted upon."""
+        journal = self.path.with_name(f"{self.path.name}-journal")
+        if journal.exists():
+            disk.sync_file(journal, "registry_found")
 
     def nodes(self) -> dict[str, str]:
         """The addresses of all nodes that were ever heard of, when it was opened."""
@@ -112,22 +127,27 @@ class Registry:
         return saved
 
     def close(self) -> None:
-        """Let the file go."""
-        self._database.close()
-        os.close(self._lock)
+        """Let the file go, once what is being saved is saved."""
+        with self._alone:
+            self._closed = True
+            self._database.close()
+            os.close(self._lock)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """All of it or nothing, also of what is counted."""
-        counts = dict(self._counts)
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._database.execute("COMMIT")
-        except BaseException:
-            self._counts = counts
-            self._database.execute("ROLLBACK")
-            raise
+        with self._alone:
+            if self._closed:
+                raise faults.coordinator_stopped()
+            counts = dict(self._counts)
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._database.execute("COMMIT")
+            except BaseException:
+                self._counts = counts
+                self._database.execute("ROLLBACK")
+                raise
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -143,13 +163,14 @@ class Registry:
 
     def _make(self) -> None:
         """Once: from here on the lock file says that there is a registry, and its loss is noticed."""
-        self._database.executescript(_TABLES)
-        if not self._database.execute("SELECT 1 FROM meta").fetchone():
-            self._require_empty()
-            self.cluster, self._counts = str(uuid.uuid4()), {"logs": 0, "nodes": 0}
-            self._save_meta()
-        os.pwrite(self._lock, b"made\n", 0)
-        os.fsync(self._lock)
+        self.cluster, self._counts = str(uuid.uuid4()), {"logs": 0, "nodes": 0}
+        with self._transaction():
+            for table in _TABLES.split(";"):
+                self._database.execute(table)
+            if not self._database.execute("SELECT 1 FROM meta").fetchone():
+                self._require_empty()
+                self._save_meta()
+        disk.write_at(self._lock, 0, [b"made\n"])
 
     def _read_nodes(self) -> dict[str, str]:
         rows = self._database.execute("SELECT id, body, crc FROM node ORDER BY id").fetchall()

@@ -20,15 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from truecut.core import segment_log as core
+from truecut.failpoint import failpoint
+from truecut.journal import disk
 from truecut.journal import faults as journal_faults
-from truecut.journal.disk import sync_folder
 from truecut.journal.frame import Header, decode, parse_header, whole
 from truecut.journal.record import Damaged, Record
 from truecut.journal.replicated import faults
 from truecut.journal.replicated.state_file import Home, Stored, examine, read_state, write_state
 from truecut.journal.scan import frames, offset_of, raw_frames
 from truecut.journal.segment import Reach, SegmentWriter
-from truecut.runtime.failpoint import failpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,15 @@ class StoredReplica:
     def make(home: Home, folder: Path) -> StoredReplica:
         """Empty and open, durably."""
         path = home.file_in(folder)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        disk.make(path.parent)
         made = StoredReplica(home, path)
         made._writer = SegmentWriter(path, home.start)
-        made._put(core.Replica("open"))
-        sync_folder(folder)
+        try:
+            made._put(core.Replica("open"))
+            disk.sync_folder(folder, "log_folder")
+        except BaseException:
+            made._writer.close()
+            raise
         return made
 
     @staticmethod
@@ -114,6 +118,7 @@ class StoredReplica:
             if stored.replica.state == "sealed":
                 self._generations = [(1, stored.generation)]
                 return
+            disk.sync_file(self.path, "found_replica")
             for _, header, records in frames(self.path, self.home.start, end=examined.reach.end):
                 self._note_generations(header.first - self.home.first, records)
         except Damaged as damage:
@@ -169,7 +174,7 @@ class StoredReplica:
             if records:
                 self._write(records)
             if last:
-                self._replica = replica
+                self._replica, _ = core.sync(replica)
                 self._changed.notify_all()
             return last, taken
 
@@ -181,7 +186,7 @@ class StoredReplica:
             self._writer.take_back()
             raise
         failpoint("node_written")
-        self._sync()
+        self._sync("frame")
         failpoint("node_synced")
         self._note_generations(self._reach.last + 1 - self.home.first, records)
         self._writer.publish(reach)
@@ -191,7 +196,7 @@ class StoredReplica:
         """Make durable what the page says is durable."""
         with self._changed:
             if self._writer is not None:
-                self._sync()
+                self._sync("mark")
 
     def know(self, known: int) -> None:
         """TakeKnown."""
@@ -222,6 +227,11 @@ class StoredReplica:
                 self._put(replica)
             failpoint("node_ended")
             return told
+
+    def as_is(self) -> core.Replica:
+        """What the machine is to decide upon."""
+        with self._changed:
+            return self._replica if self.damage is None else core.Replica("damaged")
 
     def give_way(self) -> None:
         """Another copy comes in its place: this one says and writes nothing more."""
@@ -262,7 +272,7 @@ class StoredReplica:
             return
         first, last = self.home.first + after + 1, self.home.first + upto
         try:
-            offset = offset_of(self.path, first, end=end)
+            offset = offset_of(self.path, self.home.start, first, end=end)
             for header, data in raw_frames(self.path, self.home.start, offset=offset, end=end):
                 if header.last >= first:
                     yield data if header.last <= last else _cut(header, data, last)
@@ -306,15 +316,14 @@ class StoredReplica:
 
     def _stop_writing(self) -> None:
         if self._writer is not None:
-            self._sync()
             self._writer.close()
             self._writer = None
 
-    def _sync(self) -> None:
+    def _sync(self, name: disk.Sync) -> None:
         """An error here is the end of the node: what is on the disk is known only when it is read anew."""
         assert self._writer is not None
         try:
-            self._writer.sync()
+            self._writer.sync(name)
         except OSError as error:
             raise journal_faults.failed(self.path.parent, error.strerror or "unknown reason") from error
 
@@ -330,4 +339,5 @@ class StoredReplica:
 
 def _cut(header: Header, data: bytes, last: int) -> bytes:
     _, records = decode(memoryview(data))
-    return whole(records[: last - header.first + 1], first=header.first, epoch=header.epoch)
+    kept = records[: last - header.first + 1]
+    return whole(kept, log_id=header.log_id, first=header.first, epoch=header.epoch)

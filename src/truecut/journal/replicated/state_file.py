@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from truecut.core import segment_log as core
+from truecut.journal import disk
 from truecut.journal.document import read_document, write_document
 from truecut.journal.record import Damaged
 from truecut.journal.scan import Scanned, scan
@@ -69,7 +70,7 @@ def write_state(path: Path, stored: Stored) -> None:
         "reach": [reach.last, reach.generation, reach.end, reach.crc],
         "damage": stored.damage,
     }
-    write_document(path, document)
+    write_document(path, document, disk.STATE)
 
 
 def examine(path: Path, stored: Stored, *, every_byte: bool) -> Scanned:

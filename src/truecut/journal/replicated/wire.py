@@ -16,9 +16,9 @@ from pyarrow import flight
 
 from truecut.config.secret import Secret
 from truecut.errors import ExitCode, Fault, Retry, TruecutError
-from truecut.journal.address import Address
 from truecut.journal.replicated import faults
 from truecut.journal.security import Security
+from truecut.listen_address import Address
 
 VERSION = 1
 FRAMES = pa.schema([("frame", pa.large_binary())])
