@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
 from truecut.errors import Fault
-from truecut.model.position import Position
+from truecut.model.finding import Check
+from truecut.model.position import UNTOLD, Position, SourcePosition
 from truecut.model.table import Mode, TableName, TableSchema
-
-GAP_CODES = frozenset({"TC2010", "TC2011"})  # the place was expired or damaged by maintenance
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +25,7 @@ class Observation:
     oldest: Position
     head: Position
     head_committed_at_ms: int
+    head_source: SourcePosition = UNTOLD  # the head in the source's own words
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +49,25 @@ class WindowLimits:
     not_before: Position | None = None
 
 
+class Rows(NamedTuple):
+    """Some rows of one table, in the form of `model.change`."""
+
+    table: TableName
+    batch: pa.RecordBatch
+
+
 class ReadTask(Protocol):
     """A picklable piece of a window or a seed, read on an executor. Replayable: the same every time."""
 
     @property
-    def table(self) -> TableName: ...
+    def tables(self) -> tuple[TableName, ...]:
+        """Whose rows it may give."""
+        ...
 
-    def read(self) -> Iterator[pa.RecordBatch]:
-        """Batches in the form of `model.change`. Raises TruecutError: a retryable one fails the wave,
-        any other one stops this table."""
+    def read(self) -> Iterator[Rows]:
+        """The rows, as they come. Raises TruecutError: a retryable one means that the task's tables cannot be
+        read now, whatever the reason; a gap, that they cannot be read from where they stand; any other one,
+        that something about the tables themselves must be mended: they are held."""
         ...
 
 
@@ -65,8 +75,10 @@ class ReadTask(Protocol):
 class Window:
     """A planned range `(after, upto]`: never splits a transaction.
 
-    Tables in `faults` must be held. Tables in `lost` cannot be read from where they stand, although the
-    source still lists that place: a gap.
+    `identity` is that of the source it was planned at, which may have been replaced since the last look.
+    Tables in `faults` must be held. Those of them in `lost` cannot be read from where they stand, although
+    the source still lists that place: a gap. Tables in `altered` have other columns at the end than where
+    they stand: every sink that has them needs the order, with rows or without.
     """
 
     upto: Position
@@ -75,21 +87,65 @@ class Window:
     schemas: Mapping[TableName, TableSchema]
     rows_estimate: int
     faults: Mapping[TableName, Fault] = field(default_factory=dict)
+    altered: frozenset[TableName] = frozenset()
+    lost: frozenset[TableName] = frozenset()
+    upto_source: SourcePosition = UNTOLD  # the end in the source's own words
+    identity: str = ""
 
-    @property
-    def lost(self) -> frozenset[str]:
-        """The tables whose fault is a gap."""
-        return frozenset(str(name) for name, fault in self.faults.items() if fault.code in GAP_CODES)
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """One table at the head, as metadata tells, before routing."""
+
+    rows: int
+    size_bytes: int
 
 
-class Source(Protocol):
-    """The driver's side of a source. Calls are quick: metadata only, no rows."""
+@dataclass(frozen=True, slots=True)
+class Outstanding:
+    """About how much a table has changed since a position, before routing."""
+
+    transactions: int
+    changes: int
+    size_bytes: int
+
+
+class Survey(Protocol):
+    """What `plan` and `doctor` ask of a source. Read-only, and no trace is left."""
+
+    def observe(self) -> Observation: ...
+
+    def check(self, seen: Observation) -> Check:
+        """Whether the source is fit to be read."""
+        ...
+
+    def facts(self, table: TableRead, seen: Observation) -> TableFacts | Fault:
+        """How large a table is; or why it cannot be copied."""
+        ...
+
+    def outstanding(self, table: TableName, *, after: Position, seen: Observation) -> Outstanding: ...
+
+    def commits(self, *, after: Position, seen: Observation) -> Sequence[tuple[Position, int]]:
+        """The commits after a position that the history still has, oldest first, each with its time in ms."""
+        ...
+
+    def key_counts(self, table: TableRead, seen: Observation) -> tuple[int, int]:
+        """How many rows have NULL in their key at the head, and how many keys occur more than once."""
+        ...
+
+
+class Observed(Protocol):
+    """What all sources have. Calls are quick: metadata only, no rows."""
 
     def observe(self) -> Observation: ...
 
     def describe(self, table: TableRead, *, at: Position) -> TableSchema:
         """The table's schema at a position; TruecutError when it is missing or cannot be replicated."""
         ...
+
+
+class ReplayableHistory(Protocol):
+    """Changes that can be read again, from wherever a table stands."""
 
     def plan_window(
         self,
@@ -102,6 +158,15 @@ class Source(Protocol):
         """Changes of each table after its own position, up to a common end ≤ `upto_max`."""
         ...
 
+
+class PinnedReads(Protocol):
+    """Tables that can be read as they were at a position, for as long as it takes."""
+
     def plan_seed(self, tables: Sequence[TableRead], *, at: Position, parallelism: int) -> Window:
         """The tables' whole content at `at`, as READ rows."""
         ...
+
+
+class Source(Observed, ReplayableHistory, PinnedReads, Protocol):
+    """The driver's side of a source that has all of it. One that keeps no history has a journal before it;
+    one that cannot pin its past is seeded otherwise."""

@@ -15,19 +15,22 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import duckdb
 
+from truecut import pulse
 from truecut.config.secret import Secret
 from truecut.errors import ExitCode, Fault, Retry, TruecutError
-from truecut.lake import LakeAddress, attach_sql, connect, fault_of, identifier
+from truecut.lake import UNKNOWN, LakeAddress, attach_sql, connect, fault_of, identifier
 
 KEPT_MAX = 4  # idle attachments in one process
 _MISLED = "statistics_propagation,compressed_materialization"
 MISSING = "TC2001"
 FILE_GONE = "TC2012"
 SNAPSHOT_GONE = "TC2013"
+NAME_GONE = "TC2014"
+UNREADABLE = "TC3027"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +165,22 @@ def _shared() -> _Process:
         return _process
 
 
+def _forget(process: _Process) -> None:
+    """The next reader starts a new DuckDB."""
+    global _process
+    with _starting:
+        if _process is process:
+            _of_parents.append(process)  # others may still be in the middle of it
+            _process = None
+
+
 @contextmanager
 def connection() -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection with temporary tables of its own."""
     own = _shared().database.cursor()
     try:
         own.execute("SET TimeZone = 'UTC'")
+        pulse.watch(own)
         yield own
     finally:
         own.close()
@@ -177,19 +190,22 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
 def pinned(address: LakeAddress, own: duckdb.DuckDBPyConnection) -> Iterator[Lake]:
     """The lake for as long as reading takes, without locking its owner out.
 
-    A DuckDB-file catalog is copied first: the copy names the same data files, which never change.
+    A DuckDB-file catalog is copied first: the copy names the same data files, which never change. Trouble
+    with the lake (it is gone for a moment, may not be read, is being restored) is no table's fault: whoever
+    reads may try again.
     """
     if address.shared:
-        with attached(address, own) as lake:
+        with attached(address, own, passing=True) as lake:
             yield lake
         return
     with tempfile.TemporaryDirectory(prefix="truecut-catalog-") as folder:
         original, copy = address.target.reveal(), os.path.join(folder, "catalog.ducklake")
-        with attached(address, own):  # holds the file, so that file and log are of one moment
+        with attached(address, own, passing=True):  # holds the file: it and its log are of one moment
             shutil.copyfile(original, copy)
             with suppress(FileNotFoundError):
                 shutil.copyfile(original + ".wal", copy + ".wal")
-        with attached(LakeAddress("duckdb", Secret(copy), address.data_path), own, name=str(address)) as lake:
+        copied = LakeAddress("duckdb", Secret(copy), address.data_path)
+        with attached(copied, own, name=str(address), passing=True) as lake:
             yield lake
 
 
@@ -208,11 +224,12 @@ def one_view(lake: Lake) -> Iterator[None]:
 
 @contextmanager
 def attached(
-    address: LakeAddress, own: duckdb.DuckDBPyConnection, *, name: str | None = None
+    address: LakeAddress, own: duckdb.DuckDBPyConnection, *, name: str | None = None, passing: bool = False
 ) -> Iterator[Lake]:
-    """The lake, read-only, on that connection; what DuckDB raises becomes a classified TruecutError."""
+    """The lake, read-only, on that connection; what DuckDB raises becomes a classified TruecutError, all but
+    what is about a table a retryable one if `passing`."""
     process = _shared()
-    _require_file(address)
+    _require_file(address, passing=passing)
     try:
         attachment, failed = process.enter(address), True
         try:
@@ -221,7 +238,12 @@ def attached(
         finally:
             process.leave(address, attachment, failed=failed)
     except (duckdb.Error, OSError) as error:
+        if isinstance(error, duckdb.InternalException | duckdb.FatalException):
+            _forget(process)  # DuckDB does nothing any more after such an error
         fault = _fault(error, what=f"source {name or address}")
+        of_the_table = fault.retry is Retry.GAP or fault.code == UNREADABLE
+        if passing and not of_the_table:
+            fault = replace(fault, retry=Retry.RETRYABLE)
         # The cause may hold row values or a password: it is not chained.
         unfit = ExitCode.FAILED if fault.retry is Retry.RETRYABLE else ExitCode.UNFIT_ENVIRONMENT
         raise TruecutError.of(fault, unfit) from None
@@ -232,20 +254,43 @@ def _fault(error: duckdb.Error | OSError, *, what: str) -> Fault:
         return Fault(
             FILE_GONE,
             f"{what}: a data file is gone; it was cleaned up while it was being read, or lies elsewhere",
-            "It is tried again. If it persists, check spec.source.data_path.",
+            "A running pipeline tries again by itself. If it persists, check spec.source.data_path.",
             Retry.RETRYABLE,
         )
     if "no snapshot found" in str(error).lower():
         return Fault(
             SNAPSHOT_GONE,
             f"{what}: a snapshot was expired while it was being read",
-            "None needed: it is planned anew. Keep snapshots longer than a sink may lag.",
+            "None needed: a running pipeline plans anew. Keep snapshots longer than a sink may lag.",
             Retry.RETRYABLE,
         )
-    return fault_of(error, what=what)
+    if isinstance(error, duckdb.CatalogException) and "does not exist at version" in str(error):
+        return name_gone(what)
+    known = fault_of(error, what=what)
+    # A catalog that cannot be attached is invalid input, too, and has a symptom that is known.
+    invalid = isinstance(error, duckdb.InvalidInputException) and known.code == UNKNOWN
+    if invalid or isinstance(error, duckdb.ConversionException | duckdb.InternalException):
+        # Not even its owner can: some nested values do not survive in a catalog (docs/ducklake.md).
+        return Fault(
+            UNREADABLE,
+            f"{what}: a value of the table cannot be read ({type(error).__name__}), by plain DuckDB either",
+            "Repair the table at the source (CREATE OR REPLACE, or delete the rows); then resume the table. "
+            "Set data_inlining_row_limit to 0 for tables with nested columns.",
+        )
+    return known
 
 
-def _require_file(address: LakeAddress) -> None:
+def name_gone(what: str) -> Fault:
+    """A snapshot at which nothing, or another table, stands under the name."""
+    return Fault(
+        NAME_GONE,
+        f"{what}: a table had another name for a while, and cannot be read as of then",
+        "None needed for a mirror, which is seeded anew; an append table is when it is resumed.",
+        Retry.GAP,
+    )
+
+
+def _require_file(address: LakeAddress, *, passing: bool) -> None:
     if address.kind == "postgres" or "://" in address.target.reveal():
         return
     if not os.path.exists(address.target.reveal()):
@@ -253,5 +298,6 @@ def _require_file(address: LakeAddress) -> None:
             MISSING,
             f"source {address}: there is no such catalog",
             fix="Check spec.source.catalog; Truecut never creates a source.",
+            retry=Retry.RETRYABLE if passing else Retry.NOT_RETRYABLE,
             exit_code=ExitCode.WRONG_INPUT,
         )

@@ -51,6 +51,19 @@ class TableVersion:
 
 
 @dataclass(frozen=True, slots=True)
+class Naming:
+    """What a table is called for a span of snapshots; `end` is exclusive, None means until now."""
+
+    name: TableName
+    begin: int
+    end: int | None
+
+    def covers(self, snapshot: int) -> bool:
+        """Whether the table was called so at that snapshot."""
+        return self.begin <= snapshot and (self.end is None or snapshot < self.end)
+
+
+@dataclass(frozen=True, slots=True)
 class ColumnVersion:
     """A row of the catalog's column table: one column, or one part of a nested column."""
 
@@ -88,9 +101,53 @@ def bounds(lake: Lake) -> tuple[int, int, int]:
     return int(row[0]), int(row[1]), int(row[2])
 
 
+def data_path(lake: Lake) -> tuple[str, bool]:
+    """Where the catalog says that its files are, as its maker wrote it; and whether it has any."""
+    row = lake.connection.execute(
+        f"""SELECT (SELECT max(value) FROM {lake.metadata}.ducklake_metadata WHERE key = 'data_path'),
+                   EXISTS (FROM {lake.metadata}.ducklake_data_file)"""
+    ).fetchone()
+    assert row is not None
+    return str(row[0] or ""), bool(row[1])
+
+
+def commit_times(lake: Lake, *, after: int, upto: int) -> list[tuple[int, int]]:
+    """(snapshot, its commit time in ms) of the surviving snapshots in the range, oldest first."""
+    rows = lake.connection.execute(
+        f"""SELECT snapshot_id, epoch_ms(snapshot_time::TIMESTAMPTZ) FROM {lake.metadata}.ducklake_snapshot
+            WHERE snapshot_id > {after} AND snapshot_id <= {upto} ORDER BY 1"""
+    ).fetchall()
+    return [(int(snapshot), int(time_ms)) for snapshot, time_ms in rows]
+
+
 def snapshots(lake: Lake, *, after: int) -> list[Snapshot]:
     """The surviving snapshots after one, up to now, oldest first."""
     return _snapshots(lake, f"({_snapshots_sql(lake, after)})")
+
+
+def snapshots_behind(lake: Lake, *, after: int, beyond: int, count_max: int) -> tuple[list[Snapshot], int]:
+    """The surviving snapshots after one, at most `count_max` of them beyond another; and the last of these.
+
+    All later ones, up to now, are folded into one more, which says what any of them did. Its id follows the
+    last one's, unless some are missing: then there is a hole. However far behind, the list is bounded.
+    """
+    newest = f"SELECT snapshot_id FROM {lake.metadata}.ducklake_snapshot WHERE snapshot_id > {beyond}"
+    last = lake.connection.execute(
+        f"SELECT coalesce(max(snapshot_id), {beyond}) FROM ({newest} ORDER BY 1 LIMIT {count_max})"
+    ).fetchone()
+    assert last is not None
+    end = int(last[0])
+    found = _snapshots(lake, f"({_snapshots_sql(lake, after)} AND s.snapshot_id <= {end})")
+    later = f"({_snapshots_sql(lake, end)})"
+    count, first, final = lake.connection.execute(
+        f"SELECT count(*), min(place), max(place) FROM {later}"
+    ).fetchone() or (0, 0, 0)
+    if not count:
+        return found, end
+    texts = lake.connection.execute(f"SELECT DISTINCT coalesce(changes_made, '') FROM {later}").fetchall()
+    changes = frozenset(change for (text,) in texts for change in parse_changes(text))
+    whole = first == end + 1 and final - first + 1 == count
+    return [*found, Snapshot(end + (1 if whole else 2), 0, changes)], end
 
 
 def keep_snapshots(lake: Lake, *, after: int) -> list[Snapshot]:
@@ -122,6 +179,16 @@ def table_versions(lake: Lake, name: TableName) -> list[TableVersion]:
 def covering(versions: Sequence[TableVersion], snapshot: int) -> TableVersion | None:
     """The table that stood under the name at a snapshot."""
     return next((version for version in versions if version.covers(snapshot)), None)
+
+
+def namings(lake: Lake, table_id: int) -> list[Naming]:
+    """Every name that a table ever had, as far as the catalog remembers, the first one first."""
+    rows = lake.connection.execute(
+        f"""SELECT s.schema_name, t.table_name, t.begin_snapshot, t.end_snapshot
+            FROM {lake.metadata}.ducklake_table t JOIN {lake.metadata}.ducklake_schema s USING (schema_id)
+            WHERE t.table_id = {table_id} ORDER BY t.begin_snapshot"""
+    ).fetchall()
+    return [Naming(TableName(str(r[0]), str(r[1])), int(r[2]), _optional(r[3])) for r in rows]
 
 
 def column_versions(lake: Lake, table_id: int) -> list[ColumnVersion]:

@@ -3,21 +3,26 @@
 Everything here is about trust. The extension's change feed and its reads of older versions were compared
 with the table's content at commit time, under random commits and maintenance:
 - the feed was right (or visibly ambiguous) wherever no maintenance had ever touched the table's files;
-- a read of an older version was wrong only where two delete files cover one data file at that version.
-So both are asked for, and what is neither is not believed.
+- a read of an older version was wrong only where two delete files cover one data file at that version: the
+  extension then reads that file once for each of them, as if the other were not there. A row that is live
+  comes back every time, one that is deleted does not.
+So both are asked for: the feed is believed or not, and of a file read twice only what came twice counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import duckdb
 
+from truecut.errors import TruecutError
 from truecut.lake import identifier, literal
 from truecut.model.table import TableName
 from truecut.sources.ducklake.attach import Lake
 from truecut.sources.ducklake.catalog import ORDINARY, TableVersion
+from truecut.sources.ducklake.schema import Version
 
 _NEVER = 1 << 62  # end of what has not ended
 
@@ -55,9 +60,9 @@ def maintained(lake: Lake, table: TableVersion, *, after: int) -> bool:
 
 
 def damaged(lake: Lake, table_id: int) -> list[range]:
-    """The snapshots at which the extension no longer reads the table as it was committed.
+    """The snapshots at which some file is read more than once.
 
-    Maintenance can leave two delete files for one data file; reads of such a version ignore one of them.
+    Maintenance can leave two delete files for one data file.
     """
     files, deletes = f"{lake.metadata}.ducklake_data_file", f"{lake.metadata}.ducklake_delete_file"
     rows = lake.connection.execute(
@@ -72,10 +77,10 @@ def damaged(lake: Lake, table_id: int) -> list[range]:
     return [range(int(row[0]), int(row[1])) for row in rows]
 
 
-def untouched_files(lake: Lake, name: TableName, table_id: int, *, after: int, upto: int) -> list[str]:
+def untouched_files(lake: Lake, table_id: int, old: Version, new: Version) -> list[str]:
     """Files whose visible rows are the same at both snapshots: no difference of the two is in them."""
-    before, now = (_listed(lake, name, at=at) for at in (after, upto))
-    touched = _touched(lake, table_id, after=after, upto=upto)
+    before, now = (_listed(lake, version.name, at=version.snapshot) for version in (old, new))
+    touched = _touched(lake, table_id, after=old.snapshot, upto=new.snapshot)
     return [
         path
         for path, deletes in now.items()
@@ -152,13 +157,57 @@ def weights(lake: Lake, table_id: int, *, after: int, upto: int) -> list[Weight]
 
 
 def data_files(lake: Lake, name: TableName, *, at: int) -> list[tuple[str, int]]:
-    """(path, bytes) of the files that hold the table at a snapshot; inlined rows are in none of them."""
+    """(path, bytes) of the files that hold the table at a snapshot, each as often as it is read; inlined rows
+    are in none of them."""
     names = f"{literal(lake.alias)}, {literal(name.table)}, schema => {literal(name.schema)}"
     rows = lake.connection.execute(
         f"""SELECT data_file, data_file_size_bytes
             FROM ducklake_list_files({names}, snapshot_version => {at}) ORDER BY 1"""
     ).fetchall()
     return [(str(row[0]), int(row[1])) for row in rows]
+
+
+def repeated(lake: Lake, name: TableName, *, at: int) -> dict[str, int]:
+    """The files that are read more than once at a snapshot, and how often. One that was added to the table
+    several times is none of them: its rows are there as often."""
+    counts = Counter(path for path, _ in data_files(lake, name, at=at))
+    several = {path: times for path, times in counts.items() if times > 1}
+    added = _added(lake, name, at=at) if several else {}
+    found = {path: times for path, times in several.items() if times != _of_path(added, path)}
+    if any(_of_path(added, path) > 1 for path in found):
+        raise _indistinct(name)
+    return found
+
+
+def _added(lake: Lake, name: TableName, *, at: int) -> dict[str, int]:
+    """The paths, as the catalog has them, under which the table has several files at a snapshot."""
+    m = lake.metadata
+    rows = lake.connection.execute(
+        f"""SELECT f.path, count(*) FROM {m}.ducklake_data_file f JOIN {m}.ducklake_table t USING (table_id)
+            JOIN {m}.ducklake_schema s USING (schema_id)
+            WHERE table_name = ? AND schema_name = ? AND {_visible("f", at)} AND {_visible("t", at)}
+              AND {_visible("s", at)}
+            GROUP BY f.path HAVING count(*) > 1""",
+        [name.table, name.schema],
+    ).fetchall()
+    return {str(path): int(count) for path, count in rows}
+
+
+def _visible(relation: str, at: int) -> str:
+    end = f"{relation}.end_snapshot"
+    return f"{relation}.begin_snapshot <= {at} AND ({end} IS NULL OR {end} > {at})"
+
+
+def _of_path(added: Mapping[str, int], path: str) -> int:
+    return next((count for known, count in added.items() if path.endswith(known)), 1)
+
+
+def _indistinct(name: TableName) -> TruecutError:
+    return TruecutError(
+        "TC2015",
+        f"{name}: a file was added to it more than once, and of its rows nobody can tell which were deleted",
+        fix="Write the table anew at the source (CREATE OR REPLACE TABLE … AS FROM …), then resume it.",
+    )
 
 
 def _inlined_tables(lake: Lake, table_id: int) -> Sequence[str]:

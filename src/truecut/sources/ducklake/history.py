@@ -17,7 +17,8 @@ from truecut.sources.ducklake.files import Weight
 # A table with a column of such a name hides the feed's own column from us.
 FEED_COLUMNS = frozenset({"snapshot_id", "rowid"})
 
-FILE_COLUMN = "filename"  # likewise, for reading single files
+# Likewise: for reading single files, and for telling the rows of a file apart.
+FILE_COLUMN, ROW_COLUMN = "filename", "file_row_number"
 
 TASK_ROWS_MIN = 50_000  # below this another task costs more than it saves
 BUCKET_ROWS = 500_000  # rows of one version that one difference task compares

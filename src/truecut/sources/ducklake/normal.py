@@ -16,12 +16,22 @@ from __future__ import annotations
 
 import duckdb
 
-from truecut.lake import identifier
+from truecut.errors import require
+from truecut.lake import identifier, literal, sortable
 from truecut.model.change import COMMITTED_AT, DELETE, INSERT, OP, PLACE, SEQ, UPDATE
+from truecut.model.table import Column
 from truecut.sources.ducklake.schema import Shape
 
+SEQS_MAX = 1 << 40  # changes of one table in one snapshot
 # What became of a key, beside INSERT, UPDATE and DELETE: never leaves this module.
 _SAME, _MOVED = 0, 255
+
+
+def first_seq(table_id: int) -> int:
+    """Where the numbers of a table's changes begin: each table of a snapshot has a range of its own, so that
+    a number names a change of the whole snapshot. By the catalog's own id: the same for whoever reads."""
+    require(0 <= table_id < (1 << 63) // SEQS_MAX, "a table's id leaves room for its changes")
+    return table_id * SEQS_MAX
 
 
 def aliases(prefix: str, shape: Shape) -> list[str]:
@@ -44,13 +54,19 @@ def other_route(shape: Shape) -> str:
     if shape.table.route_by is None:
         return "false"
     place = shape.schema.names.index(shape.table.route_by)
-    return f"o.x{place} IS DISTINCT FROM n.x{place}"
+    # Routes are texts: 0.0 = -0.0, yet they are two routes.
+    return f"o.x{place}::VARCHAR IS DISTINCT FROM n.x{place}::VARCHAR"
 
 
 def unchanged(shape: Shape) -> str:
-    """When both rows are the same in every column."""
-    others = [n for n in range(len(shape.schema.columns)) if n not in key_places(shape)]
-    return " AND ".join(_same_value(shape, place) for place in others) or "true"
+    """When both rows are the same in every column, bit for bit."""
+    keys = key_places(shape)
+    compared = [
+        (place, column)
+        for place, column in enumerate(shape.schema.columns)
+        if place not in keys or _has_floats(column)  # keys are equal, which for floats is not the same
+    ]
+    return " AND ".join(_same_value(place, column) for place, column in compared) or "true"
 
 
 def keep_net(
@@ -69,13 +85,15 @@ def keep_net(
     connection.execute(f"CREATE OR REPLACE TEMP TABLE net AS {rows}")
 
 
-def changes_sql(shape: Shape, *, numbered: bool, bucket: int = 0, buckets: int = 1) -> str:
+def changes_sql(
+    shape: Shape, *, numbered: bool, first_seq: int = 0, bucket: int = 0, buckets: int = 1
+) -> str:
     """The rows of `net` in the form of `model.change`; `times` maps a place to its commit.
 
     Only numbering has to sort. Otherwise the rows are streamed as they lie.
     """
     names = ", ".join(f"x{n} AS {identifier(name)}" for n, name in enumerate(shape.schema.names))
-    seq = _number(shape, bucket, buckets) if numbered else f"op <> {DELETE}"
+    seq = f"{first_seq} + {_number(shape, bucket, buckets)}" if numbered else f"op <> {DELETE}"
     return f"""
         SELECT op::UTINYINT AS {OP}, place::UBIGINT AS {PLACE}, ({seq})::BIGINT AS {SEQ},
                committed_at AS {COMMITTED_AT}, {names}
@@ -123,16 +141,44 @@ def _old_columns(shape: Shape) -> range:
 
 def _number(shape: Shape, bucket: int, buckets: int) -> str:
     """Distinct within a place, across buckets, too; by key, so that a repeat gives the same."""
-    key = ", ".join(f"x{place}" for place in key_places(shape))
+    key = ", ".join(sortable(f"x{place}", shape.schema.columns[place]) for place in key_places(shape))
     number = f"row_number() OVER (PARTITION BY place ORDER BY op <> {DELETE}, {key}) - 1"
     return f"({number}) * {buckets} + {bucket}"
 
 
-def _same_value(shape: Shape, place: int) -> str:
-    same = f"o.x{place} IS NOT DISTINCT FROM n.x{place}"
-    kind = shape.schema.columns[place].type
-    if kind in ("FLOAT", "DOUBLE"):  # 0.0 = -0.0, yet they are not the same value
-        return f"{same} AND signbit(o.x{place}) IS NOT DISTINCT FROM signbit(n.x{place})"
-    if "FLOAT" in kind or "DOUBLE" in kind:
-        return f"o.x{place}::VARCHAR IS NOT DISTINCT FROM n.x{place}::VARCHAR"
-    return same
+def _same_value(place: int, column: Column) -> str:
+    old, new = f"o.x{place}", f"n.x{place}"
+    same = f"{old} IS NOT DISTINCT FROM {new}"
+    if not _has_floats(column):
+        return same
+    bits = f"{_bits(old, column)} IS NOT DISTINCT FROM {_bits(new, column)}"
+    if column.kind != "scalar":
+        return bits
+    # Only zeros and NaNs are equal and yet not the same: few have to be spelled out.
+    return f"{same} AND ({old} <> 0 AND NOT isnan({old}) OR {bits})"
+
+
+def _has_floats(column: Column) -> bool:
+    return column.parsed.is_float or any(map(_has_floats, column.parts))
+
+
+def _bits(value: str, column: Column, depth: int = 0) -> str:
+    """The value with the bits of its floating point numbers in their place."""
+    item = f"x_{depth}"
+    if not _has_floats(column):
+        return value
+    if column.kind == "struct":
+        fields = (
+            f"{literal(part.name)}: {_bits(f'struct_extract({value}, {literal(part.name)})', part, depth)}"
+            for part in column.parts
+        )
+        return f"CASE WHEN {value} IS NOT NULL THEN {{{', '.join(fields)}}} END"
+    if column.kind == "list":
+        return f"list_transform({value}, lambda {item}: {_bits(item, column.parts[0], depth + 1)})"
+    if column.kind == "map":
+        key, kept = (
+            _bits(f"{item}.{name}", part, depth + 1)
+            for name, part in zip(("key", "value"), column.parts, strict=True)
+        )
+        return f"list_transform(map_entries({value}), lambda {item}: {{'key': {key}, 'value': {kept}}})"
+    return f"CAST({value} AS BIT)"

@@ -1,7 +1,8 @@
 """A table's columns at a snapshot: by lasting id, in DuckDB's spelling, and why a table cannot be read.
 
-Supported is what DuckLake itself keeps exactly, inlined or in Parquet, and what passes through plain
-Arrow unchanged. UUID and JSON travel as text; the sink's column type makes them what they were.
+Supported is what DuckLake itself keeps exactly in Parquet, and what passes through plain Arrow unchanged.
+UUID and JSON travel as text; the sink's column type makes them what they were. The parts of a nested
+column have lasting ids of their own, and are followed by them.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from truecut.errors import Fault
+from truecut.errors import Fault, Retry
 from truecut.lake import identifier, literal
 from truecut.model.change import PREFIX
-from truecut.model.table import Column, TableSchema
+from truecut.model.table import Column, TableName, TableSchema
+from truecut.model.types import Type
 from truecut.sources.contract import TableRead
 from truecut.sources.ducklake.catalog import ColumnVersion, TableVersion
 
@@ -21,6 +23,7 @@ TABLE_REPLACED = "TC2003"
 COLUMN_MISSING = "TC2004"
 COLUMN_RESERVED = "TC2005"
 TYPE_UNSUPPORTED = "TC2006"
+ROWS_DISPLACED = "TC3025"
 
 _SCALARS = {
     "boolean": "BOOLEAN",
@@ -63,26 +66,24 @@ class Shape:
 
     table: TableRead
     schema: TableSchema
+    tells_files: bool = True  # no column of the table, now or ever, hides the one that names a row's file
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A snapshot of the table, and how its columns become the delivered ones (SQL, in order)."""
+    """A snapshot of the table, what it was called then, and how its columns become the delivered ones (SQL,
+    in order)."""
 
     snapshot: int
+    name: TableName
     expressions: tuple[str, ...]
 
 
 def schema_at(table: TableVersion, columns: Sequence[ColumnVersion], *, at: int) -> TableSchema:
     """The columns that stood at a snapshot. Unsupported types keep DuckLake's spelling, in brackets."""
     present = [column for column in columns if column.covers(at)]
-    top = [column for column in present if column.parent is None]
-    return TableSchema(
-        id=table.uuid,
-        columns=tuple(
-            Column(column.id, column.name, _spell(column, present), _initial(column)) for column in top
-        ),
-    )
+    top = tuple(_column(column, present) for column in present if column.parent is None)
+    return TableSchema(id=table.uuid, columns=top)
 
 
 def fault_in(table: TableRead, schema: TableSchema) -> Fault | None:
@@ -101,7 +102,7 @@ def fault_in(table: TableRead, schema: TableSchema) -> Fault | None:
                 f"{table.name}: column {column.name} has a reserved name ({PREFIX}…)",
                 "Rename the column at the source.",
             )
-        unsupported = _unsupported(column.type)
+        unsupported = column.parsed.unknown
         if unsupported is not None:
             reason = _REASONS.get(unsupported, "it is not known to survive")
             return Fault(
@@ -131,6 +132,35 @@ def replaced(table: TableRead, *, after: str) -> Fault:
     )
 
 
+def displaced(table: TableRead, before: TableSchema, now: TableSchema, *, after: str) -> Fault | None:
+    """Why a copy's rows may belong elsewhere although nobody has touched them, if so."""
+    for name in (*table.key, *([table.route_by] if table.route_by else [])):
+        old, new = before.column(name), now.column(name)
+        if (
+            old is not None
+            and new is not None
+            and old.id == new.id
+            and _reads_the_same(old.parsed, new.parsed)
+        ):
+            continue
+        return Fault(
+            ROWS_DISPLACED,
+            f"{table.name}: column {name}, by which rows are told apart or routed, was dropped and added, or"
+            f" got a type that spells its values otherwise, after {after}; rows belong elsewhere unchanged",
+            "None needed for a mirror: it is seeded anew. Resume an append table: it gets the whole table"
+            " again as `read` rows.",
+            Retry.GAP,
+        )
+    return None
+
+
+def _reads_the_same(old: Type, new: Type) -> bool:
+    """Whether every value keeps its text, and different ones stay different, when the type changes."""
+    if old.name == new.name == "DECIMAL":
+        return old.parameters[1:] == new.parameters[1:]  # the same digits after the point
+    return old == new or (old.is_integer and new.is_integer)
+
+
 def projection(have: TableSchema, want: TableSchema) -> tuple[str, ...]:
     """How rows in the columns `have` become rows in the columns `want`: by id, never by name."""
     known = {column.id: column for column in have.columns}
@@ -138,35 +168,76 @@ def projection(have: TableSchema, want: TableSchema) -> tuple[str, ...]:
 
 
 def _expression(source: Column | None, target: Column) -> str:
-    if source is None:
-        return f"CAST({'NULL' if target.initial is None else target.initial} AS {target.type})"
-    if source.type != target.type:
-        return f"CAST({identifier(source.name)} AS {target.type})"
-    return identifier(source.name)
+    return _initially(target) if source is None else _converted(identifier(source.name), source, target)
 
 
-def _initial(column: ColumnVersion) -> str | None:
-    if column.initial is None or column.initial == "NULL":
-        return None
-    return literal(column.initial)
+def _initially(target: Column) -> str:
+    return f"CAST({'NULL' if target.initial is None else target.initial} AS {target.type})"
 
 
-def _spell(column: ColumnVersion, present: Sequence[ColumnVersion]) -> str:
-    children = [child for child in present if child.parent == column.id]
-    if column.type == "list":
-        return f"{_spell(children[0], present)}[]"
-    if column.type == "map":
-        return f"MAP({_spell(children[0], present)}, {_spell(children[1], present)})"
-    if column.type == "struct":
-        fields = (f"{identifier(child.name)} {_spell(child, present)}" for child in children)
-        return f"STRUCT({', '.join(fields)})"
-    if column.type.startswith("decimal("):
-        return column.type.upper()
-    return _SCALARS.get(column.type, f"<{column.type}>")
+def _converted(value: str, source: Column, target: Column, depth: int = 0) -> str:
+    """A value in the type it shall have. DuckDB would match the fields of structs by their names."""
+    if _alike(source, target):
+        return value
+    if source.kind != target.kind or target.kind == "scalar":
+        return f"CAST({value} AS {target.type})"
+    item = f"x_{depth}"
+    if target.kind == "struct":
+        made = _struct(value, source, target, depth)
+        return f"CAST(CASE WHEN {value} IS NOT NULL THEN {made} END AS {target.type})"
+    if target.kind == "list":
+        element = _converted(item, source.parts[0], target.parts[0], depth + 1)
+        return f"CAST(list_transform({value}, lambda {item}: {element}) AS {target.type})"
+    entry = ", ".join(
+        f"{literal(name)}: {_converted(f'{item}.{name}', old, new, depth + 1)}"
+        for name, old, new in zip(("key", "value"), source.parts, target.parts, strict=True)
+    )
+    entries = f"list_transform(map_entries({value}), lambda {item}: {{{entry}}})"
+    return f"CAST(map_from_entries({entries}) AS {target.type})"
 
 
-def _unsupported(spelling: str) -> str | None:
-    """The first part in angle brackets outside quotes: a type we could not spell."""
-    outside = "".join(spelling.split('"')[::2])
-    start = outside.find("<")
-    return None if start < 0 else outside[start + 1 : outside.index(">", start)]
+def _struct(value: str, source: Column, target: Column, depth: int) -> str:
+    known = {part.id: part for part in source.parts}
+    fields = (
+        _initially(part)
+        if part.id not in known
+        else _converted(
+            f"struct_extract({value}, {literal(known[part.id].name)})", known[part.id], part, depth
+        )
+        for part in target.parts
+    )
+    named = zip(target.parts, fields, strict=True)
+    return "{" + ", ".join(f"{literal(part.name)}: {field}" for part, field in named) + "}"
+
+
+def _alike(source: Column, target: Column) -> bool:
+    """Whether a value of the one is a value of the other as it is."""
+    return (
+        source.type == target.type
+        and len(source.parts) == len(target.parts)
+        and all(a.id == b.id and _alike(a, b) for a, b in zip(source.parts, target.parts, strict=True))
+    )
+
+
+def _column(column: ColumnVersion, present: Sequence[ColumnVersion]) -> Column:
+    parts = tuple(_column(child, present) for child in present if child.parent == column.id)
+    kind = _spell(column.type, parts)
+    return Column(column.id, column.name, kind, _initial(column, kind), parts)
+
+
+def _initial(column: ColumnVersion, kind: str) -> str | None:
+    # The text NULL is a value of VARCHAR; where it cannot be one, it is how older catalogs say NULL.
+    no_value = column.initial is None or (column.initial == "NULL" and kind not in ("VARCHAR", "BLOB"))
+    return None if no_value else literal(str(column.initial))
+
+
+def _spell(kind: str, parts: Sequence[Column]) -> str:
+    if kind == "list":
+        return f"{parts[0].type}[]"
+    if kind == "map":
+        return f"MAP({parts[0].type}, {parts[1].type})"
+    if kind == "struct":
+        return f"STRUCT({', '.join(f'{identifier(part.name)} {part.type}' for part in parts)})"
+    if kind.startswith("decimal("):
+        return kind.upper()
+    return _SCALARS.get(kind, f"<{kind}>")

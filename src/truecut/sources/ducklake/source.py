@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from truecut.errors import ExitCode, Fault, TruecutError
 from truecut.lake import LakeAddress
@@ -19,7 +20,7 @@ from truecut.sources.ducklake import catalog, files, history, schema
 from truecut.sources.ducklake.attach import Lake, attached, connection, one_view
 from truecut.sources.ducklake.stamp import Stamp, stamp_of
 from truecut.sources.ducklake.tasks import SeedTask
-from truecut.sources.ducklake.window import Planner, gone
+from truecut.sources.ducklake.window import WindowPlanner, gone, unreadable, unreadable_seed
 
 LOOK_S = 1.0  # whatever a file's time says: file systems across a network may be late to tell
 
@@ -62,8 +63,9 @@ class DuckLakeSource:
     ) -> Window:
         """The changes of each table after its own position, up to a common end."""
         with connection() as own, attached(self._address, own) as lake, one_view(lake):
-            planner = Planner(lake, self._address, self._generation, parallelism)
-            return planner.plan(tables, upto_max=upto_max.place, limits=limits)
+            planner = WindowPlanner(lake, self._address, self._generation, parallelism)
+            window = planner.plan(tables, upto_max=upto_max.place, limits=limits)
+            return replace(window, identity=catalog.identity(lake))
 
     def plan_seed(self, tables: Sequence[TableRead], *, at: Position, parallelism: int) -> Window:
         """The tables' whole content at `at`."""
@@ -76,26 +78,30 @@ class DuckLakeSource:
             if not pinned:
                 raise TruecutError.of(gone("the seed", at=at))
             for table in tables:
-                found = self._describe(lake, table, at.place)
+                found = self._seedable(lake, table, at)
                 if isinstance(found, Fault):
                     faults[table.name] = found
                     continue
                 schemas[table.name] = found
-                rows += files.live_rows(lake, self._table_id(lake, table, at.place), at=at.place)
-                tasks += self._seed_tasks(lake, schema.Shape(table, found), at.place, parallelism)
-        return Window(at, pinned[0].committed_at_ms, tasks, schemas, rows, faults)
+                table_id = self._table_id(lake, table, at.place)
+                rows += files.live_rows(lake, table_id, at=at.place)
+                tasks += self._seed_tasks(lake, schema.Shape(table, found), table_id, at.place, parallelism)
+            identity = catalog.identity(lake)
+        return Window(at, pinned[0].committed_at_ms, tasks, schemas, rows, faults, identity=identity)
 
     # --- leaves ---------------------------------------------------------------------------------------
 
-    def _seed_tasks(self, lake: Lake, shape: schema.Shape, at: int, parallelism: int) -> Sequence[ReadTask]:
+    def _seed_tasks(
+        self, lake: Lake, shape: schema.Shape, table_id: int, at: int, parallelism: int
+    ) -> Sequence[ReadTask]:
         listed = files.data_files(lake, shape.table.name, at=at)
+        paths = tuple(path for path, _ in listed)
         # Without the virtual column (a user's column hides it) there is no telling files apart.
         alone = history.FILE_COLUMN in {name.lower() for name in shape.schema.names}
-        shares = history.share(listed, 1 if alone else parallelism)
-        version = schema.Version(at, schema.projection(shape.schema, shape.schema))
-        paths = tuple(path for path, _ in listed)
+        shares = history.share(sorted(set(listed)), 1 if alone else parallelism)
+        version = schema.Version(at, shape.table.name, schema.projection(shape.schema, shape.schema))
         return [
-            SeedTask(self._address, shape, version, paths, mine, n == 0, n, len(shares))
+            SeedTask(self._address, shape, version, paths, mine, n == 0, n, len(shares), table_id)
             for n, mine in enumerate(shares)
         ]
 
@@ -105,6 +111,16 @@ class DuckLakeSource:
             return schema.missing(table, at=str(self._position(at)))
         found = schema.schema_at(version, catalog.column_versions(lake, version.id), at=at)
         return schema.fault_in(table, found) or found
+
+    def _seedable(self, lake: Lake, table: TableRead, at: Position) -> TableSchema | Fault:
+        found = self._describe(lake, table, at.place)
+        if isinstance(found, Fault):
+            return found
+        table_id = self._table_id(lake, table, at.place)
+        spoilt = unreadable(lake, table_id, catalog.column_versions(lake, table_id))
+        if any(at.place in span for span in spoilt):
+            return unreadable_seed(str(table.name), at=at)
+        return found
 
     def _table_id(self, lake: Lake, table: TableRead, at: int) -> int:
         version = catalog.covering(catalog.table_versions(lake, table.name), at)

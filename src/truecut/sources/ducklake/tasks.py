@@ -18,6 +18,7 @@ from truecut.errors import Retry, TruecutError
 from truecut.lake import LakeAddress, identifier, literal
 from truecut.model.change import COMMITTED_AT, CONTROL_FIELDS, CONTROL_NAMES, OP, PLACE, READ, SEQ
 from truecut.model.table import TableName
+from truecut.sources.contract import Rows
 from truecut.sources.ducklake import catalog, files, history, normal
 from truecut.sources.ducklake.attach import Lake, connection, one_view, pinned
 from truecut.sources.ducklake.catalog import TableVersion
@@ -45,12 +46,22 @@ class DifferenceTask:
     def table(self) -> TableName:
         return self.shape.table.name
 
-    def read(self) -> Iterator[pa.RecordBatch]:
-        sql = normal.changes_sql(self.shape, numbered=self.numbered, bucket=self.bucket, buckets=self.buckets)
+    @property
+    def tables(self) -> tuple[TableName, ...]:
+        return (self.table,)
+
+    def read(self) -> Iterator[Rows]:
+        sql = normal.changes_sql(
+            self.shape,
+            numbered=self.numbered,
+            first_seq=normal.first_seq(self.source.id),
+            bucket=self.bucket,
+            buckets=self.buckets,
+        )
         with connection() as own, pinned(self.address, own) as lake:
             for old, new in pairwise(self.versions):
                 keep_difference(lake, self, old, new)
-                yield from batches(own, sql)
+                yield from (Rows(self.table, batch) for batch in batches(own, sql))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +79,19 @@ class FeedTask:
     def table(self) -> TableName:
         return self.shape.table.name
 
-    def read(self) -> Iterator[pa.RecordBatch]:
+    @property
+    def tables(self) -> tuple[TableName, ...]:
+        return (self.table,)
+
+    def read(self) -> Iterator[Rows]:
         with connection() as own:
             with pinned(self.address, own) as lake:
                 exact = keep_feed(lake, self)
             if exact:
-                yield from batches(own, normal.changes_sql(self.shape, numbered=self.numbered))
+                sql = normal.changes_sql(
+                    self.shape, numbered=self.numbered, first_seq=normal.first_seq(self.source.id)
+                )
+                yield from (Rows(self.table, batch) for batch in batches(own, sql))
                 return
         yield from self._differences().read()
 
@@ -97,17 +115,22 @@ class SeedTask:
     inlined: bool
     bucket: int
     buckets: int
+    table_id: int
 
     @property
     def table(self) -> TableName:
         return self.shape.table.name
 
-    def read(self) -> Iterator[pa.RecordBatch]:
+    @property
+    def tables(self) -> tuple[TableName, ...]:
+        return (self.table,)
+
+    def read(self) -> Iterator[Rows]:
         with connection() as own, pinned(self.address, own) as lake:
             self._require_files(lake)
             for batch in batches(own, seed_sql(lake, self)):
                 refuse_null_keys(self.shape, self.version.snapshot, batch)
-                yield batch
+                yield Rows(self.table, batch)
             self._require_files(lake)
 
     def _require_files(self, lake: Lake) -> None:
@@ -117,7 +140,7 @@ class SeedTask:
             raise TruecutError(
                 FILES_CHANGED,
                 f"{self.table}: the source was compacted while it was being read",
-                fix="None needed: the seed starts again.",
+                fix="None needed: what was being read is read again.",
                 retry=Retry.RETRYABLE,
             )
 
@@ -141,8 +164,9 @@ def keep_feed(lake: Lake, task: FeedTask) -> bool:
     """Make `net` and `times` from the feed; False when it cannot be believed."""
     after, upto = task.versions[0].snapshot, task.versions[-1]
     bounds = {"first": first_wanted(after), "last": upto.snapshot}
-    put = after_sql(lake, task.table, upto.expressions, **bounds)
-    before = None if task.only_inserts else before_sql(lake, task.table, upto.expressions, **bounds)
+    # The feed is that of the table that has the name at its end.
+    put = after_sql(lake, upto.name, upto.expressions, **bounds)
+    before = None if task.only_inserts else before_sql(lake, upto.name, upto.expressions, **bounds)
     # One statement, so one view of the catalog. The feed stands neither filters nor ORDER BY: there are
     # none, and a FULL JOIN hands none down to its sides.
     normal.keep_net(lake.connection, task.shape, before=before, after=put, whole=True)
@@ -185,7 +209,8 @@ def look_at_keys(own: duckdb.DuckDBPyConnection, shape: Shape) -> tuple[bool, bo
 
 def keep_difference(lake: Lake, task: DifferenceTask, old: Version, new: Version) -> None:
     """Make `net` and `times` from two versions of the table; all at the place of the new one."""
-    same = _same_files(lake, task, old.snapshot, new.snapshot)
+    same = _same_files(lake, task, old, new)
+    listed = _repeated(lake, old, new)
     before = version_sql(lake, task, old, place=new.snapshot, skip=same)
     after = version_sql(lake, task, new, place=new.snapshot, skip=same)
     refuse_null_key(lake, task.shape, f"({after})", new.snapshot)
@@ -194,17 +219,11 @@ def keep_difference(lake: Lake, task: DifferenceTask, old: Version, new: Version
     keep_times(lake, first=new.snapshot, last=new.snapshot)
     # One statement, so one view of the catalog: a file compacted away under way is missed by neither side.
     normal.keep_net(lake.connection, task.shape, before=before, after=after)
-    refuse_damage(lake, task, old.snapshot, new.snapshot)
-
-
-def refuse_damage(lake: Lake, task: DifferenceTask, *snapshots: int) -> None:
-    """Asked after reading: were these versions still readable as they had been committed?"""
-    spoilt = files.damaged(lake, task.source.id)
-    if any(snapshot in span for snapshot in snapshots for span in spoilt):
+    if _repeated(lake, old, new) != listed:
         raise TruecutError(
             FILES_CHANGED,
             f"{task.table}: the source was compacted while it was being read",
-            fix="None needed: it is read again.",
+            fix="None needed: what was being read is read again.",
             retry=Retry.RETRYABLE,
         )
 
@@ -215,7 +234,7 @@ def version_sql(
     """The rows of one version that are in the task's bucket, all at one place, but for the files to skip."""
     names = normal.aliases("x", task.shape)
     columns = ", ".join(f"{e} AS {name}" for e, name in zip(version.expressions, names, strict=True))
-    sql = f"SELECT {place} AS place, {columns} FROM {_at(lake, task.table, version.snapshot)}"
+    sql = f"SELECT {place} AS place, {columns} FROM {_at(lake, version)}"
     if skip:
         sql += f" WHERE filename NOT IN ({', '.join(literal(path) for path in skip)})"
     if task.buckets > 1:
@@ -232,10 +251,11 @@ def seed_sql(lake: Lake, task: SeedTask) -> str:
     )
     return f"""
         SELECT {READ}::UTINYINT AS {OP}, {task.version.snapshot}::UBIGINT AS {PLACE},
-               ((row_number() OVER () - 1) * {task.buckets} + {task.bucket})::BIGINT AS {SEQ},
+               ({normal.first_seq(task.table_id)} + (row_number() OVER () - 1) * {task.buckets}
+                + {task.bucket})::BIGINT AS {SEQ},
                (SELECT snapshot_time::TIMESTAMPTZ FROM {lake.metadata}.ducklake_snapshot
                 WHERE snapshot_id = {task.version.snapshot}) AS {COMMITTED_AT}, {columns}
-        FROM {_at(lake, task.table, task.version.snapshot)} WHERE {_mine(task)}"""
+        FROM {_at(lake, task.version)} WHERE {_mine(task)}"""
 
 
 def keep_times(lake: Lake, *, first: int, last: int) -> None:
@@ -291,15 +311,30 @@ def _feed_sql(
     return f"SELECT snapshot_id AS place, {columns} FROM {function}({names}, {first}, {last})"
 
 
-def _at(lake: Lake, table: TableName, snapshot: int) -> str:
-    parts = ".".join(identifier(part) for part in (lake.alias, table.schema, table.table))
-    return f"{parts} AT (VERSION => {snapshot})"
+def _at(lake: Lake, wanted: Version) -> str:
+    """The table as it was committed then. Of a file that is read repeatedly, what comes each time counts."""
+    name = wanted.name
+    parts = ".".join(identifier(part) for part in (lake.alias, name.schema, name.table))
+    version = f"{parts} AT (VERSION => {wanted.snapshot})"
+    repeated = files.repeated(lake, name, at=wanted.snapshot)
+    if not repeated:
+        return version
+    file, row = history.FILE_COLUMN, history.ROW_COLUMN
+    paths = ", ".join(literal(path) for path in repeated)
+    times = " ".join(f"WHEN {literal(path)} THEN {count}" for path, count in repeated.items())
+    return f"""(SELECT *, {file} FROM {version} WHERE {file} NOT IN ({paths})
+                UNION ALL
+                SELECT *, {file} FROM {version} WHERE {file} IN ({paths})
+                QUALIFY row_number() OVER (PARTITION BY {file}, {row}) = CASE {file} {times} END)"""
 
 
-def _same_files(lake: Lake, task: DifferenceTask, old: int, new: int) -> list[str]:
-    if history.FILE_COLUMN in {name.lower() for name in task.shape.schema.names}:
-        return []  # the table's own column hides the one we would tell files by
-    return files.untouched_files(lake, task.table, task.source.id, after=old, upto=new)
+def _repeated(lake: Lake, *versions: Version) -> list[dict[str, int]]:
+    return [files.repeated(lake, version.name, at=version.snapshot) for version in versions]
+
+
+def _same_files(lake: Lake, task: DifferenceTask, old: Version, new: Version) -> list[str]:
+    """Either version of the table may have a column that hides the one we would tell files by."""
+    return files.untouched_files(lake, task.source.id, old, new) if task.shape.tells_files else []
 
 
 def _mine(task: SeedTask) -> str:

@@ -6,21 +6,23 @@ Called on the driver with an attached lake; asks for metadata only.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from truecut.errors import Fault
+from truecut.errors import Fault, Retry
 from truecut.lake import LakeAddress
 from truecut.model.position import Position
 from truecut.model.table import Mode, TableName, TableSchema
 from truecut.sources.contract import ReadTask, TableRead, Window, WindowLimits
-from truecut.sources.ducklake import catalog, files, history, schema
+from truecut.sources.ducklake import catalog, files, history, schema, widening
 from truecut.sources.ducklake.attach import Lake
-from truecut.sources.ducklake.catalog import ColumnVersion, Snapshot, TableVersion
+from truecut.sources.ducklake.catalog import ColumnVersion, Naming, Snapshot, TableVersion
 from truecut.sources.ducklake.files import Weight
 from truecut.sources.ducklake.tasks import DifferenceTask, FeedTask
 
 HISTORY_GONE = "TC2010"
 HISTORY_DAMAGED = "TC2011"
+SNAPSHOTS_MAX = 10_000  # of one window: who is further behind gets several
+SEED_DAMAGED = "TC3026"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +33,11 @@ class Known:
     after: int
     modes: frozenset[Mode]
     versions: Sequence[TableVersion]
-    start: TableVersion | None = None  # what stood under the name at `after`
+    start: TableVersion | None = None  # what stood under the name at `after`, since it was made
+    namings: Sequence[Naming] = ()
     columns: Sequence[ColumnVersion] = ()
     weights: Sequence[Weight] = ()
-    damaged: Sequence[range] = ()
+    damaged: Sequence[range] = ()  # where it cannot be read
     maintained: bool = True
 
     def is_damaged(self, snapshot: int) -> bool:
@@ -44,9 +47,17 @@ class Known:
         assert self.start is not None
         return schema.schema_at(self.start, self.columns, at=snapshot)
 
+    def name_at(self, snapshot: int) -> TableName:
+        """A table that was renamed and got its name back is read under each of its names."""
+        return next(one.name for one in self.namings if one.covers(snapshot))
+
+    def ever_had(self, names: frozenset[str]) -> bool:
+        """Whether a column of the table was ever called so: in older versions it still is."""
+        return not names.isdisjoint(column.name.lower() for column in self.columns if column.parent is None)
+
 
 @dataclass(frozen=True, slots=True)
-class Planner:
+class WindowPlanner:
     """One look at the catalog, from which one window is planned."""
 
     lake: Lake
@@ -62,12 +73,17 @@ class Planner:
         limits: WindowLimits,
     ) -> Window:
         """Changes of each table after its own place, up to a common end."""
-        first = min((after.place for _, after, _ in tables.values()), default=upto_max)
-        surviving = catalog.snapshots(self.lake, after=first - 1)
+        places = [after.place for _, after, _ in tables.values()] or [upto_max]
+        earliest = 0 if limits.not_before is None else limits.not_before.place
+        surviving, last = catalog.snapshots_behind(
+            self.lake, after=min(places) - 1, beyond=max(*places, earliest), count_max=SNAPSHOTS_MAX
+        )
+        upto_max = min(upto_max, last)
         known = [self._look(table, after.place, modes, upto_max) for table, after, modes in tables.values()]
         upto = window_end(known, surviving, upto_max=upto_max, limits=limits)
         schemas: dict[TableName, TableSchema] = {}
         faults: dict[TableName, Fault] = {}
+        altered: set[TableName] = set()
         tasks: list[ReadTask] = []
         for one in known:
             found = self._continues(one, surviving, upto)
@@ -75,25 +91,41 @@ class Planner:
                 faults[one.table.name] = found
             else:
                 schemas[one.table.name] = found
+                if found != one.schema_at(one.after):
+                    altered.add(one.table.name)
                 tasks += self._tasks(one, found, surviving, upto)
         rows = sum(w.rows for one in known for w in one.weights if w.snapshot <= upto)
         committed = {snapshot.id: snapshot.committed_at_ms for snapshot in surviving}
-        return Window(self._position(upto), committed.get(upto, 0), tasks, schemas, rows, faults)
+        lost = frozenset(name for name, fault in faults.items() if fault.retry is Retry.GAP)
+        return Window(
+            self._position(upto),
+            committed.get(upto, 0),
+            tasks,
+            schemas,
+            rows,
+            faults,
+            frozenset(altered),
+            lost,
+        )
 
     def _look(self, table: TableRead, after: int, modes: frozenset[Mode], upto_max: int) -> Known:
         versions = catalog.table_versions(self.lake, table.name)
         start = catalog.covering(versions, after)
         if start is None:
             return Known(table, after, modes, versions)
+        columns = catalog.column_versions(self.lake, start.id)
+        namings = catalog.namings(self.lake, start.id)
+        start = replace(start, begin=namings[0].begin)
         return Known(
             table,
             after,
             modes,
             versions,
             start,
-            catalog.column_versions(self.lake, start.id),
+            namings,
+            columns,
             files.weights(self.lake, start.id, after=after, upto=upto_max),
-            files.damaged(self.lake, start.id),
+            unreadable(self.lake, start.id, columns),
             files.maintained(self.lake, start, after=after),
         )
 
@@ -103,6 +135,9 @@ class Planner:
         for place in (one.after, upto):
             if place not in ids:
                 return gone(str(one.table.name), at=self._position(place))
+        # Where each change counts, those of a snapshot that cannot be read would come with the next one.
+        every = sorted(ids) if needs_each_change(one.modes) else ()
+        for place in (one.after, *(place for place in every if one.after < place < upto), upto):
             if one.is_damaged(place):
                 return _damaged(str(one.table.name), at=self._position(place))
         now = catalog.covering(one.versions, upto)
@@ -111,7 +146,13 @@ class Planner:
         if now.uuid != one.start.uuid:
             return schema.replaced(one.table, after=str(self._position(one.after)))
         found = one.schema_at(upto)
-        return schema.fault_in(one.table, found) or found
+        after = str(self._position(one.after))
+        return (
+            schema.fault_in(one.table, found)
+            or schema.displaced(one.table, one.schema_at(one.after), found, after=after)
+            or widening.revalued(one.table, one.columns, one.schema_at(one.after), found, after=after)
+            or found
+        )
 
     def _tasks(
         self, one: Known, found: TableSchema, surviving: Sequence[Snapshot], upto: int
@@ -125,10 +166,9 @@ class Planner:
         ]
         if not steps:
             return ()
-        shape = schema.Shape(one.table, found)
+        shape = schema.Shape(one.table, found, not one.ever_had(frozenset({history.FILE_COLUMN})))
         numbered = needs_each_change(one.modes)
-        hidden = history.FEED_COLUMNS & {name.lower() for name in found.names}
-        if not hidden and history.feed_is_exact(
+        if not one.ever_had(history.FEED_COLUMNS) and history.feed_is_exact(
             since, table_id=one.start.id, after=one.after, maintained=one.maintained
         ):
             weights = [weight for weight in one.weights if weight.snapshot <= upto]
@@ -190,7 +230,9 @@ def versions(
 ) -> tuple[schema.Version, ...]:
     """Where differences begin and end: not at each step, unless each change counts."""
     places = (after, *steps) if needs_each_change(one.modes) else (after, steps[-1])
-    return tuple(schema.Version(at, schema.projection(one.schema_at(at), want)) for at in places)
+    return tuple(
+        schema.Version(at, one.name_at(at), schema.projection(one.schema_at(at), want)) for at in places
+    )
 
 
 def gone(what: str, *, at: Position) -> Fault:
@@ -199,15 +241,36 @@ def gone(what: str, *, at: Position) -> Fault:
         HISTORY_GONE,
         f"{what}: the source no longer has the snapshot of {at}; it was expired",
         "Resume the table: a mirror is then seeded anew. Keep snapshots longer than a sink may lag.",
+        Retry.GAP,
     )
 
 
 def _damaged(what: str, *, at: Position) -> Fault:
     return Fault(
         HISTORY_DAMAGED,
-        f"{what}: maintenance at the source (a rewrite, then a flush) made the snapshot of {at} unreadable",
-        "Resume the table: a mirror is then seeded anew. Flush inlined data before rewriting files.",
+        f"{what}: maintenance at the source (a rewrite, then a flush) spoilt the snapshot of {at}, and a "
+        "column filename or file_row_number of the table hides by what its rows could still be told apart",
+        "Resume the table: a mirror is then seeded anew. Rename the column, or flush inlined data before "
+        "rewriting files.",
+        Retry.GAP,
     )
+
+
+def unreadable_seed(what: str, *, at: Position) -> Fault:
+    """The same for a seed, which has no other place to begin at."""
+    return Fault(
+        SEED_DAMAGED,
+        f"{what}: maintenance at the source (a rewrite, then a flush) spoilt the snapshot of {at}, and a "
+        "column filename or file_row_number of the table hides by what its rows could still be told apart",
+        "Rename the column, or rewrite the table's files; then resume the table.",
+    )
+
+
+def unreadable(lake: Lake, table_id: int, columns: Sequence[ColumnVersion]) -> Sequence[range]:
+    """The snapshots at which the table cannot be read: only where its own columns are in the way."""
+    names = {column.name.lower() for column in columns if column.parent is None}
+    hidden = names & {history.FILE_COLUMN, history.ROW_COLUMN}
+    return files.damaged(lake, table_id) if hidden else ()
 
 
 def _within(steps: Sequence[int], after: int, upto: int) -> tuple[int, ...]:

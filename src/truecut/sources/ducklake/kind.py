@@ -1,0 +1,75 @@
+"""DuckLake as a kind of source: its section of the pipeline file, and how it is opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from truecut.config.section import SourceSection, Text
+from truecut.config.settings import SourceSettings
+from truecut.lake import LakeAddress, check_engine, lake_of, parse_address, usable_catalog
+
+if TYPE_CHECKING:
+    from truecut.config.beginning import Beginning
+    from truecut.model.finding import Check
+    from truecut.sources.ducklake.source import DuckLakeSource
+    from truecut.sources.ducklake.survey import DuckLakeSurvey
+
+
+class DuckLakeSourceSection(SourceSection):
+    """A DuckLake whose snapshots are the history."""
+
+    type: Literal["ducklake"] = Field(description="Kind of source.")
+    catalog: Text = Field(
+        description="The lake's catalog: a DuckDB file; or `sqlite:PATH`; or `postgres:CONNINFO`."
+    )
+    data_path: Text | None = Field(
+        default=None, description="Where the data is, if the catalog does not know it."
+    )
+
+
+class DuckLakeSourceKind:
+    """`type: ducklake` under `source`."""
+
+    title = "DuckLake"
+    section = DuckLakeSourceSection
+    knows_keys = False
+    lists_tables = False
+    worker_modules = ("truecut.sources.ducklake.tasks",)
+
+    def check_engine(self) -> Check:
+        """DuckDB with its extensions."""
+        return check_engine()
+
+    def settle(self, section: DuckLakeSourceSection, *, base: Path) -> LakeAddress:
+        """The lake's address."""
+        return parse_address(usable_catalog(section.catalog), section.data_path, base=base)
+
+    def open(self, settings: SourceSettings, *, generation: int) -> DuckLakeSource:
+        """The driver's side."""
+        from truecut.sources.ducklake.source import DuckLakeSource
+
+        return DuckLakeSource(lake_of(settings.address), generation=generation)
+
+    def place(self, text: str) -> int:
+        """A snapshot's number."""
+        if not text.isascii() or not text.isdigit():
+            raise ValueError("expected a snapshot's number, or a position such as 00000001-0000000001A2B3C0")
+        return int(text)
+
+    def begin(self, dsn: str | None, *, folder: Path) -> Beginning:
+        """The lake's section, and its tables."""
+        from truecut.sources.ducklake.beginning import begin
+
+        return begin(dsn, folder=folder)
+
+    def survey(self, settings: SourceSettings, *, generation: int) -> DuckLakeSurvey:
+        """What `plan` and `doctor` ask."""
+        from truecut.sources.ducklake.survey import DuckLakeSurvey
+
+        return DuckLakeSurvey(lake_of(settings.address), generation)
+
+
+KIND = DuckLakeSourceKind()
