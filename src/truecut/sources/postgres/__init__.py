@@ -1,0 +1,1 @@
+"""PostgreSQL as a source: its logical change stream, pgoutput, and its types."""
