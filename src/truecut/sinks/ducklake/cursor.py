@@ -2,8 +2,8 @@
 
 The construction, and why each part is needed:
 - the table holds a row of the pipeline before anything else is written;
-- every commit reads the newest row, stops unless token and position are its own, and INSERTs the next row
-  (small: it stays inlined in the catalog);
+- every commit reads the newest row, stops unless the token is its own and the copies that it moves are as it
+  expects, and INSERTs the next row (small: it stays inlined in the catalog);
 - a takeover UPDATEs all rows of the pipeline to its token. An update conflicts with a concurrent insert
   where two inserts would pass each other;
 - DuckLake's own retry is off: whoever loses a race redoes the whole transaction, reads included.

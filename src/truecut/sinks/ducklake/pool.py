@@ -20,6 +20,7 @@ from pathlib import Path
 
 import duckdb
 
+from truecut import pulse
 from truecut.lake import LakeAddress, attach_sql, connect, identifier, literal
 
 # Idle attachments in one process: half a megabyte each, and for PostgreSQL a connection of its server.
@@ -36,6 +37,7 @@ _left: dict[LakeAddress, tuple[Stamp, object]] = {}  # what was known of file ca
 
 
 Stamp = tuple[int, object]  # a snapshot's number and time: together they name it, even in a restored copy
+FileId = tuple[int, int]
 
 
 @dataclass(slots=True)
@@ -44,8 +46,10 @@ class Attachment:
 
     alias: str
     address: LakeAddress
+    file: FileId | None = None  # of a catalog that is a file, when it was attached
     known_snapshot: int = -1
     known: object = None
+    committed: Stamp | None = None  # our last commit here; a restored catalog knows nothing of it
     used_at_s: float = 0.0
 
 
@@ -53,9 +57,15 @@ class Attachment:
 class Lake:
     """A lake for the duration of one call, with a connection of its own."""
 
-    connection: duckdb.DuckDBPyConnection
+    session: duckdb.DuckDBPyConnection
     attachment: Attachment
     snapshot: int = -1  # that the open transaction reads
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """For one statement, which is a sign of life."""
+        pulse.beat()
+        return self.session
 
     @property
     def name(self) -> str:
@@ -77,6 +87,12 @@ class Lake:
         self.connection.execute("BEGIN")
         if self.shared:
             self.snapshot = self._newest()
+            if self._was_restored():
+                # DuckLake, too, remembers what it has read under these numbers.
+                self.rollback()
+                _detach(self.connection, self.attachment)
+                self.attachment = _attach(self.connection, self.attachment.address, create=False)
+                self.begin()
             return
         stamp = self._stamp()
         self.snapshot = stamp[0]
@@ -88,6 +104,8 @@ class Lake:
         """Commit changes as the next snapshot; a race lost to anybody else raises."""
         self.connection.execute("COMMIT")
         self.snapshot += 1  # DuckLake makes one attempt, and that is the number it takes
+        if self.shared:
+            self.attachment.committed = self.snapshot, self._time_of(self.snapshot)
 
     def has_moved(self) -> bool:
         """Whether somebody has committed since the last transaction began."""
@@ -107,6 +125,22 @@ class Lake:
         assert found is not None
         return int(found[0])
 
+    def _was_restored(self) -> bool:
+        """Whether the catalog has lost our last commit, or holds another one under its number."""
+        if self.attachment.committed is None:
+            return False
+        number, committed_at = self.attachment.committed
+        if self.snapshot < number:
+            return True
+        found = self._time_of(number)
+        return found is not None and found != committed_at  # None: expired by now
+
+    def _time_of(self, snapshot: int) -> object:
+        found = self.connection.execute(
+            f"SELECT snapshot_time FROM {self.metadata}.ducklake_snapshot WHERE snapshot_id = {snapshot}"
+        ).fetchone()
+        return None if found is None else found[0]
+
     def _stamp(self) -> Stamp:
         found = self.connection.execute(
             "SELECT max(snapshot_id), arg_max(snapshot_time, snapshot_id) "
@@ -118,11 +152,18 @@ class Lake:
     def rollback(self) -> None:
         """End the transaction without an effect, whatever state it is in."""
         with suppress(duckdb.TransactionException):  # a failed commit has ended it already
-            self.connection.execute("ROLLBACK")
+            self.session.execute("ROLLBACK")
 
 
 def session() -> duckdb.DuckDBPyConnection:
-    """A new connection to this process's DuckDB, made on first use (and again after a fork)."""
+    """A new connection to this process's DuckDB; what it does is a sign of life of this thread."""
+    connection = _cursor()
+    pulse.watch(connection)
+    return connection
+
+
+def _cursor() -> duckdb.DuckDBPyConnection:
+    """DuckDB is made on first use, and again after a fork."""
     global _root, _owner_pid, _large
     with _lock:
         if _root is None or _owner_pid != os.getpid():
@@ -148,7 +189,7 @@ def all_cores() -> Iterator[None]:
 
 def _count_large(change: int) -> None:
     global _large
-    with closing(session()) as connection, _lock:
+    with closing(_cursor()) as connection, _lock:
         _large += change
         connection.execute(f"SET threads = {os.cpu_count() if _large else 1}")
 
@@ -158,17 +199,16 @@ def attached(
     connection: duckdb.DuckDBPyConnection, address: LakeAddress, *, create: bool = False
 ) -> Iterator[Lake]:
     """The lake, for the duration of a block. What fails in it is not used again."""
-    attachment = _take(address) or _attach(connection, address, create=create)
-    lake = Lake(connection, attachment)
+    lake = Lake(connection, _usable(connection, address) or _attach(connection, address, create=create))
     try:
         yield lake
     except BaseException:
         with suppress(duckdb.Error):  # the connection may be what failed
             lake.rollback()
-        _detach(connection, attachment)
+        _detach(connection, lake.attachment)
         raise
     if address.shared:
-        _give_back(connection, address, attachment)
+        _give_back(connection, address, lake.attachment)
     else:
         lake.leave()
         connection.execute(f"DETACH {lake.name}")
@@ -191,7 +231,17 @@ def _attach(connection: duckdb.DuckDBPyConnection, address: LakeAddress, *, crea
     connection.execute(
         attach_sql(address, attachment.alias, create=create, small_blocks=create and _is_new_file(address))
     )
+    attachment.file = _file_id(address)
     return attachment
+
+
+def _file_id(address: LakeAddress) -> FileId | None:
+    if address.kind != "sqlite":
+        return None
+    with suppress(OSError):
+        found = os.stat(address.target.reveal())
+        return found.st_dev, found.st_ino
+    return None
 
 
 def _is_new_file(address: LakeAddress) -> bool:
@@ -205,6 +255,15 @@ def _make_folders(address: LakeAddress) -> None:
         Path(address.target.reveal()).parent.mkdir(parents=True, exist_ok=True)
     if address.data_path is not None and "://" not in address.data_path:
         Path(address.data_path).mkdir(parents=True, exist_ok=True)
+
+
+def _usable(connection: duckdb.DuckDBPyConnection, address: LakeAddress) -> Attachment | None:
+    """One that is kept. If another file stands in the catalog's place, the old one is written to nowhere."""
+    attachment = _take(address)
+    while attachment is not None and attachment.file != _file_id(address):
+        _detach(connection, attachment)
+        attachment = _take(address)
+    return attachment
 
 
 def _take(address: LakeAddress) -> Attachment | None:

@@ -13,15 +13,16 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from truecut.lake import identifier
+from truecut.lake import identifier, sortable
 from truecut.model.change import DELETE, INSERT, OP, PLACE, SEQ
 from truecut.model.table import TableSchema
+from truecut.model.types import SIGNED, UNSIGNED
+from truecut.sinks import stops
+from truecut.sinks.copies import Stop
 
 FIRST_OP = "_truecut_first_op"
 # Keys of these types are looked for only in files whose range they fall into.
-_INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
-_RANGED = frozenset((*_INTEGERS, "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "VARCHAR"))
-Stop = tuple[str, str]  # code and message
+_RANGED = frozenset({*SIGNED, *UNSIGNED, "VARCHAR"}) - {"UHUGEINT"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Net:
     deletes: int  # keys that the sink had and will not have
     new_ranges: tuple[KeyRange, ...]  # of the keys whose first change is an insert
     live_ranges: tuple[KeyRange, ...]  # of the others
+    with_nul: frozenset[str] = frozenset()  # key columns in which some text holds a NUL
 
     @property
     def passing(self) -> int:
@@ -69,21 +71,19 @@ def resolve(
     known = None if in_memory is None else _measure_in_memory(in_memory, rows, key, schema)
     net, distinct, nulls = known or _measure(connection, rows, OP, key, schema)
     if nulls:
-        return None, ("TC3021", f"{table}: {nulls} changes have a NULL in their key")
+        return None, stops.null_in_changes(table, nulls).stop
     if net.keys == distinct:
         return net, None
-    window = f"PARTITION BY {', '.join(map(identifier, key))} ORDER BY {PLACE}, {SEQ}"
+    columns = [schema.column(name) for name in key]
+    keys = ", ".join(sortable(identifier(c.name), c) for c in columns if c is not None)
+    window = f"PARTITION BY {keys} ORDER BY {PLACE}, {SEQ}"
     (broken,) = _row(  # a key is inserted exactly after its delete
         connection,
         f"SELECT count(*) FROM (SELECT {OP} AS op, lag({OP}) OVER ({window}) AS previous FROM {rows}) "
         f"WHERE (op = {INSERT}) <> (previous = {DELETE})",
     )
     if broken:
-        message = (
-            f"{table}: {broken} changes contradict earlier ones of the same key (an insert of a live key, or "
-            "a change after a delete); the key is not unique at the source"
-        )
-        return None, ("TC3022", message)
+        return None, stops.contradictions(table, broken).stop
     connection.execute(
         f"CREATE TEMP TABLE {rows}_net AS SELECT *, first_value({OP}) OVER w AS {FIRST_OP} FROM {rows} "
         f"WINDOW w AS ({window}) QUALIFY lead({OP}) OVER w IS NULL"
@@ -113,19 +113,25 @@ def _measure(
         if len(key) == 1
         else f"(SELECT count(*) FROM (SELECT DISTINCT {keys} FROM {relation}))"
     )
+    texts = [column.name for column in schema.columns if column.name in key and column.type == "VARCHAR"]
+    holds_nul = [f"bool_or(contains({identifier(name)}, chr(0)))" for name in texts]
     counts = (
         f"SELECT {distinct}, count(*) FILTER ({_null(key)}), count(*), count(*) FILTER ({live}), "
         f"count(*) FILTER ({OP} <> {DELETE}), count(*) FILTER ({live} AND {OP} = {DELETE})"
     )
     distinct_keys, nulls, count, befores, puts, deletes, *found = _row(
-        connection, f"{', '.join([counts, *bounds])} FROM {relation}"
+        connection, f"{', '.join([counts, *bounds, *holds_nul])} FROM {relation}"
     )
     ends = iter(found)
     new_ranges, live_ranges = (
         tuple(KeyRange(column.name, column.type, next(ends), next(ends)) for column in ranged)
         for _ in range(2)
     )
-    net = Net(relation, first_op, count, befores, puts, deletes, new_ranges, live_ranges)
+    with_nul = frozenset(name for name, found in zip(texts, ends, strict=True) if found)
+    new_ranges, live_ranges = (
+        tuple(one for one in ranges if one.column not in with_nul) for ranges in (new_ranges, live_ranges)
+    )
+    net = Net(relation, first_op, count, befores, puts, deletes, new_ranges, live_ranges, with_nul)
     return net, distinct_keys, nulls
 
 
@@ -137,6 +143,8 @@ def _measure_in_memory(
     if len(key) != 1 or types[key[0]] not in _RANGED or rows.column(key[0]).null_count:
         return None
     keys, ops = rows.column(key[0]), rows.column(OP)
+    if types[key[0]] == "VARCHAR" and pc.any(pc.match_substring(keys, "\0")).as_py():
+        return None
     is_new, is_put = pc.equal(ops, INSERT), pc.not_equal(ops, DELETE)
     new, puts = (pc.sum(mask).as_py() or 0 for mask in (is_new, is_put))
     new_ranges, live_ranges = (
@@ -171,9 +179,9 @@ def seed_faults(
         "HAVING missing OR times > 1)",
     )
     if nulls:
-        return "TC3021", f"{table}: {nulls} keys have a NULL in them"
+        return stops.null_keys(table, nulls).stop
     if repeated:
-        return "TC3020", f"{table}: {repeated} keys occur more than once at the source; choose another key"
+        return stops.repeated_keys(table, repeated).stop
     return None
 
 

@@ -1,7 +1,8 @@
 """A table at the sink follows the source's columns: what to alter, and what cannot be followed.
 
-Columns are compared by the source's own column ids. Added ones are added, dropped ones are kept but
-emptied, widened ones widened; a rename, a narrowing or a re-created table stops that table.
+Columns, and the parts of nested ones, are compared by the source's own ids. Added ones are added, dropped
+ones are kept but emptied (inside a struct they go), widened ones widened; a rename, a narrowing or a
+re-created table stops that table.
 """
 
 from __future__ import annotations
@@ -11,15 +12,12 @@ from dataclasses import dataclass
 import duckdb
 
 from truecut.lake import identifier
-from truecut.model.change import COMMITTED_AT, OP, SEQ
+from truecut.model.change import APPLIED_AT, COMMITTED_AT, OP, POSITION, SEQ, TRANSACTION, UNCHANGED
 from truecut.model.cursor import CopyState
 from truecut.model.table import Column, Mode, TableName, TableSchema
+from truecut.sinks import stops
+from truecut.sinks.copies import TableStop
 from truecut.sinks.ducklake.pool import Lake
-
-POSITION = "_truecut_position"
-TRANSACTION = "_truecut_transaction"
-APPLIED_AT = "_truecut_applied_at"
-UNCHANGED = "_truecut_unchanged"
 
 APPEND_COLUMNS = (
     (OP, "VARCHAR"),
@@ -32,12 +30,8 @@ APPEND_COLUMNS = (
 )
 
 
-class TableStop(Exception):
-    """This table cannot go on; the others of the order can."""
-
-    def __init__(self, table: str, code: str, message: str) -> None:
-        super().__init__(message)
-        self.table, self.code, self.message = table, code, message
+# What DuckLake calls the parts of a column in a path, but for the fields of a struct.
+_INNER_NAMES = {"scalar": (), "list": ("element",), "map": ("key", "value")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +86,14 @@ def follow_schema(
     if copy.table_id == schema.id and copy.columns == schema.columns:
         return CopyState(mode, schema.id, schema.columns, copy.retired_columns)
     change = evolution(table, copy, schema)
-    evolve(lake, table, change)
+    evolve(lake, table, change, schema)
     return CopyState(mode, schema.id, schema.columns, change.retired)
 
 
 def evolution(table: str, copy: CopyState, schema: TableSchema) -> Evolution:
     """What brings the sink's columns to the source's; TableStop when nothing safe does."""
     if copy.table_id != schema.id:
-        raise TableStop(table, "TC3011", f"{table} was dropped and created anew at the source; seed it again")
+        raise stops.recreated(table)
     clauses: list[str] = []
     retired = list(copy.retired_columns)
     before = {column.id: column for column in copy.columns}
@@ -113,34 +107,98 @@ def evolution(table: str, copy: CopyState, schema: TableSchema) -> Evolution:
         if known is None:
             clauses += _added(column, taken=column.name in retired)
             retired = [name for name in retired if name != column.name]
-        elif known.name != column.name:
-            raise TableStop(
-                table,
-                "TC3012",
-                f"column {known.name} of {table} was renamed to {column.name} at the source, which the sink "
-                "does not follow; seed the table again",
-            )
-        elif known.type != column.type:
-            clauses.append(f"ALTER COLUMN {identifier(column.name)} SET DATA TYPE {column.type}")
+        else:
+            clauses += _followed(table, known, column)
     return Evolution(tuple(clauses), tuple(retired))
 
 
-def evolve(lake: Lake, table: str, change: Evolution) -> None:
+def _followed(table: str, known: Column, column: Column) -> list[str]:
+    """One column that was there before, and its parts."""
+    if known.name != column.name:
+        raise _renamed(table, known.name, column.name)
+    clauses = _parts(table, known, column, (identifier(column.name),))
+    if any(old == "BOOLEAN" != new for old, new in _types(known, column)):
+        # The extension cannot read such a column any more where it is inlined.
+        raise stops.no_boolean_any_more(table, column.name)
+    if any(old != new for old, new in _types(known, column)):
+        clauses.append(f"ALTER COLUMN {identifier(column.name)} SET DATA TYPE {column.type}")
+    return clauses
+
+
+def _parts(table: str, known: Column, column: Column, path: tuple[str, ...]) -> list[str]:
+    """Fields that came or went, at any depth: afterwards both have the same, in the same places."""
+    if known.kind != column.kind:
+        raise stops.another_shape(table, ".".join(path))
+    if column.kind != "struct":
+        paired = zip(_INNER_NAMES[column.kind], known.parts, column.parts, strict=True)
+        return [c for name, old, new in paired for c in _parts(table, old, new, (*path, name))]
+    before = {part.id: part for part in known.parts}
+    after = {part.id for part in column.parts}
+    if len(path) > 1 and before and min(before) not in after:
+        # A file may have none of the fields that are left; the extension then takes a NULL inside a list or a
+        # map for a struct of defaults, or does not, and source and sink need not agree.
+        raise stops.oldest_field_lost(table, ".".join(path))
+    new_names = {part.name.lower() for part in column.parts if part.id not in before}
+    drops = {
+        f"DROP COLUMN {'.'.join((*path, identifier(part.name)))}": part.name.lower() in new_names
+        for part in known.parts
+        if part.id not in after
+    }
+    clauses = [drop for drop, taken in drops.items() if taken]
+    for part in column.parts:
+        inner = (*path, identifier(part.name))
+        old = before.get(part.id)
+        if old is None:
+            default = "" if part.initial is None else f" DEFAULT {part.initial}"
+            clauses.append(f"ADD COLUMN {'.'.join(inner)} {part.type}{default}")
+        elif old.name != part.name:
+            raise _renamed(table, f"{'.'.join(path)}.{old.name}", part.name)
+        else:
+            clauses += _parts(table, old, part, inner)
+    return clauses + [drop for drop, taken in drops.items() if not taken]  # a struct is never without fields
+
+
+def _types(known: Column, column: Column) -> list[tuple[str, str]]:
+    """The types of the scalars that both have, before and after."""
+    if not column.parts:
+        return [(known.type, column.type)]
+    before = {part.id: part for part in known.parts}
+    if column.kind != "struct":  # the one element; key and value
+        before = {new.id: old for old, new in zip(known.parts, column.parts, strict=True)}
+    return [pair for part in column.parts if part.id in before for pair in _types(before[part.id], part)]
+
+
+def _renamed(table: str, old: str, new: str) -> TableStop:
+    return TableStop(
+        table,
+        "TC3012",
+        f"column {old} of {table} was renamed to {new} at the source, which the sink does not follow; "
+        "seed the table again",
+    )
+
+
+def evolve(lake: Lake, table: str, change: Evolution, schema: TableSchema) -> None:
     """Carry it out, in the order's own transaction."""
     for clause in change.clauses:
         sql = f"ALTER TABLE {qualified(lake, table)} {clause}"
         try:
             single = len(lake.connection.extract_statements(sql)) == 1
             if not single:  # a default that is more than a literal
-                raise TableStop(table, "TC3013", f"{table} has a column whose default cannot be copied")
+                raise stops.default_not_copied(table)
             lake.connection.execute(sql)
         except (duckdb.CatalogException, duckdb.BinderException, duckdb.NotImplementedException) as error:
-            raise TableStop(
-                table,
-                "TC3014",
-                f"the columns of {table} changed at the source in a way that the sink cannot follow; "
-                "seed the table again",
-            ) from error
+            raise stops.not_followed(table) from error
+    there = dict(existing_columns(lake, table) or ())
+    if any(there.get(name) != kind for name, kind in spelled(lake, schema)):
+        raise stops.not_followed(table)
+
+
+def spelled(lake: Lake, schema: TableSchema) -> list[tuple[str, str]]:
+    """The source's columns, with types as DuckDB itself spells them."""
+    types = ", ".join(f"typeof(CAST(NULL AS {column.type}))" for column in schema.columns)
+    found = lake.connection.execute(f"SELECT {types}").fetchone()
+    assert found is not None
+    return list(zip(schema.names, found, strict=True))
 
 
 def _emptied(column: Column) -> list[str]:

@@ -11,27 +11,33 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import duckdb
 
+from truecut.errors import TruecutError
+from truecut.failpoint import failpoint
 from truecut.lake import LakeAddress, fault_of
 from truecut.model.order import Order, Receipt
-from truecut.runtime.failpoint import failpoint
-from truecut.sinks.contract import Packet
+from truecut.sinks.contract import Capabilities, Packet, Sink
+from truecut.sinks.copies import fenced
 from truecut.sinks.ducklake.cursor import remember, take_over
 from truecut.sinks.ducklake.pool import Lake, all_cores, attached, session
-from truecut.sinks.ducklake.stage import stage
-from truecut.sinks.ducklake.transaction import Transaction, fenced
+from truecut.sinks.ducklake.stage import Staged, stage
+from truecut.sinks.ducklake.transaction import Transaction
 
 RACES_MAX = 8  # transactions lost to others before the order is handed back
 CONFLICT = "TC4006"
+LOCKED = "TC4001"
+PATIENCE_S, LOOK_S = 3.0, 0.05  # with a catalog file that another process has open
 LARGE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DuckLakeSink:
+class DuckLakeSink(Sink[Staged]):
     """One pipeline's part of one lake."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities()
 
     name: str
     pipeline: str
@@ -45,19 +51,32 @@ class DuckLakeSink:
             with closing(session()) as connection, attached(connection, self.address, create=True) as lake:
                 return _redo_lost_races(lake, lambda: self._take_over(lake, epoch=epoch, token=token))
 
-        return self._answer(run, epoch=epoch)
+        return self._answer(lambda: _when_unlocked(run), epoch=epoch)
 
-    def apply(self, order: Order, packets: Iterator[Packet]) -> Receipt:
-        """Carry out an order."""
+    def stage(self, order: Order, packets: Iterator[Packet]) -> Staged:
+        """Take the packets into a DuckDB of this process."""
+        connection = session()
+        try:
+            return stage(connection, order, packets)
+        except (duckdb.Error, OSError) as error:
+            connection.close()
+            raise TruecutError.of(fault_of(error, what=f"sink {self.name}")) from error
+        except BaseException:
+            connection.close()
+            raise
+
+    def commit(self, order: Order, staged: Staged) -> Receipt:
+        """One transaction, begun again after each lost race."""
+        work = Transaction(self.pipeline, self.existing, order, staged)
+
+        def transact() -> Receipt:
+            cores = all_cores() if staged.bytes > LARGE_BYTES else nullcontext()
+            with cores, attached(staged.connection, self.address) as lake:
+                return _redo_lost_races(lake, lambda: work.run(lake))
 
         def run() -> Receipt:
-            with closing(session()) as connection:
-                staged = stage(connection, order, packets)
-                work = Transaction(self.pipeline, self.existing, order, staged)
-                failpoint("before_sink_transaction")
-                cores = all_cores() if staged.bytes > LARGE_BYTES else nullcontext()
-                with cores, attached(connection, self.address) as lake:
-                    return _redo_lost_races(lake, lambda: work.run(lake))
+            failpoint("before_sink_transaction")
+            return _when_unlocked(transact)
 
         return self._answer(run, epoch=order.epoch)
 
@@ -82,6 +101,18 @@ class DuckLakeSink:
         except (duckdb.Error, OSError) as error:
             receipt = Receipt(self.name, epoch, "failed", fault=fault_of(error, what=f"sink {self.name}"))
         return replace(receipt, apply_ms=round((time.monotonic() - started) * 1000))
+
+
+def _when_unlocked(run: Callable[[], Receipt]) -> Receipt:
+    """A DuckDB file is open for one process at a time: a seed and changes of one sink come to it together."""
+    patience = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return run()
+        except duckdb.Error as error:
+            if fault_of(error, what="").code != LOCKED or time.monotonic() > patience:
+                raise
+        time.sleep(LOOK_S)
 
 
 def _redo_lost_races(lake: Lake, transaction: Callable[[], Receipt]) -> Receipt:

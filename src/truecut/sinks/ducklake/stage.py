@@ -13,7 +13,7 @@ import duckdb
 import pyarrow as pa
 
 from truecut.errors import require
-from truecut.model.order import Order, TableOrder
+from truecut.model.order import Order, Rejected, TableOrder
 from truecut.sinks.contract import Packet
 from truecut.sinks.ducklake.resolve import Net, resolve, seed_faults
 
@@ -24,10 +24,16 @@ MEMORY_BYTES_MAX = 64 << 20  # of one table's rows; more go to a temporary table
 class Staged:
     """The rows of an order, as relations of one connection, by table; and the tables that must stop."""
 
+    connection: duckdb.DuckDBPyConnection
     relations: Mapping[str, str]
     nets: Mapping[str, Net]  # for the changes of a mirror
     stops: Mapping[str, tuple[str, str]]  # code and message
     bytes: int = 0
+    rejected: tuple[Rejected, ...] = ()  # none: what does not fit stops its table
+
+    def close(self) -> None:
+        """Let the rows go."""
+        self.connection.close()
 
 
 def stage(connection: duckdb.DuckDBPyConnection, order: Order, packets: Iterator[Packet]) -> Staged:
@@ -51,16 +57,16 @@ def stage(connection: duckdb.DuckDBPyConnection, order: Order, packets: Iterator
             nets[table] = net
         if stop is not None:
             stops[table] = stop
-    return Staged(relations, nets, stops, sum(buffer.taken for buffer in buffers.values()))
+    return Staged(connection, relations, nets, stops, sum(buffer.taken for buffer in buffers.values()))
 
 
 def _examine(
     connection: duckdb.DuckDBPyConnection, table: str, wanted: TableOrder, buffer: _Buffer
 ) -> tuple[Net | None, tuple[str, str] | None]:
+    if wanted.kind == "replace":  # a key that is there twice tells no change of its rows
+        return None, seed_faults(connection, table, buffer.name, key=wanted.key)
     if wanted.mode == "append":  # keeps every change as it comes
         return None, None
-    if wanted.kind == "replace":
-        return None, seed_faults(connection, table, buffer.name, key=wanted.key)
     assert wanted.schema is not None
     return resolve(
         connection, table, buffer.name, key=wanted.key, schema=wanted.schema, in_memory=buffer.in_memory

@@ -7,29 +7,53 @@ What contradicts the sink raises TableStop.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import duckdb
 
-from truecut.lake import identifier, literal
+from truecut.lake import identifier, literal, sortable
 from truecut.model.change import COMMITTED_AT, DELETE, INSERT, OP, OP_NAMES, PLACE, SEQ
 from truecut.model.cursor import CopyState
 from truecut.model.order import Counts, TableOrder
 from truecut.model.position import Position
-from truecut.model.table import TableSchema
+from truecut.model.table import Column, TableSchema
+from truecut.sinks import stops
+from truecut.sinks.ducklake.inlining import exact_rows
 from truecut.sinks.ducklake.pool import Lake
 from truecut.sinks.ducklake.resolve import KeyRange, Net
 from truecut.sinks.ducklake.schema import (
     APPEND_COLUMNS,
-    TableStop,
     create_table,
     drop_table,
     existing_columns,
     follow_schema,
     qualified,
+    spelled,
     wanted_columns,
 )
 from truecut.sinks.ducklake.stage import Staged
 
 Written = tuple[CopyState, Counts]
+
+# What DuckDB raises about the rows themselves: the same rows would raise it again.
+_ABOUT_ROWS = (
+    duckdb.ConversionException,
+    duckdb.InvalidInputException,
+    duckdb.OutOfRangeException,
+    duckdb.ParserException,
+)
+
+
+@contextmanager
+def _alone(table: str) -> Iterator[None]:
+    """Rows that the sink does not take stop their table, never the others."""
+    try:
+        yield
+    except duckdb.ConstraintException as error:
+        raise stops.constrained(table, "NOT NULL") from error
+    except _ABOUT_ROWS as error:
+        raise stops.not_taken(table, type(error).__name__) from error
 
 
 def seed(
@@ -38,10 +62,12 @@ def seed(
     """The packets are the whole table."""
     schema = _schema(wanted)
     if wanted.mode == "mirror":
-        counts = replace_rows(lake, table, schema, staged.relations.get(table))
+        with _alone(table):
+            counts = replace_rows(lake, table, schema, staged.relations.get(table))
         return CopyState("mirror", schema.id, schema.columns), counts
     there = existing_columns(lake, table)
-    if there is not None and there[: len(APPEND_COLUMNS)] != list(APPEND_COLUMNS):  # it was a mirror
+    control = [name for name, _ in APPEND_COLUMNS]
+    if there is not None and [name for name, _ in there[: len(control)]] != control:  # it was a mirror
         drop_table(lake, table)
         there = None
     if there is None:
@@ -54,7 +80,7 @@ def changes(
 ) -> Written:
     """The packets are what changed since the table's own place."""
     if copy is not None and copy.mode != wanted.mode:
-        raise TableStop(table, "TC3015", f"{table} is in mode {copy.mode} at the sink; seed it again")
+        raise stops.other_mode(table, copy.mode)
     if wanted.mode == "append":
         return _append(lake, table, wanted, copy, staged, upto)
     state = follow_schema(lake, table, wanted.mode, _schema(wanted), copy)
@@ -62,58 +88,52 @@ def changes(
     if net is None:
         return state, Counts()
     try:
-        return state, apply_net(lake, table, wanted, net)
+        with _alone(table):
+            return state, apply_net(lake, table, wanted, net)
     except (duckdb.CatalogException, duckdb.BinderException) as error:
-        raise _altered(table) from error
+        raise stops.altered(table) from error
 
 
 def apply_net(lake: Lake, table: str, wanted: TableOrder, net: Net) -> Counts:
     """Keys the window found live are deleted, keys it leaves live are inserted."""
-    deleted = delete_keys(lake, table, wanted.key, net) if net.live_before else 0
+    deleted = delete_keys(lake, table, wanted, net) if net.live_before else 0
     if deleted != net.live_before:
-        message = (
-            f"{table}: of {net.live_before} changed keys the sink has {deleted}; somebody else writes to the "
-            "sink's table; seed it again"
-        )
-        raise TableStop(table, "TC3024", message)
+        raise stops.keys_missing(table, live_before=net.live_before, deleted=deleted)
     clashes = net.puts - (insert_keys(lake, table, wanted, net) if net.puts else 0)
-    clashes += count_live(lake, table, wanted.key, net) if net.passing else 0
+    clashes += count_live(lake, table, wanted, net) if net.passing else 0
     if clashes:
-        message = (
-            f"{table}: {clashes} inserted keys are already live at the sink; the key is not unique at the "
-            "source, or somebody else writes to the sink's table"
-        )
-        raise TableStop(table, "TC3023", message)
+        raise stops.keys_live_already(table, clashes)
     return Counts(puts=net.puts, deletes=net.deletes)
 
 
-def delete_keys(lake: Lake, table: str, key: tuple[str, ...], net: Net) -> int:
+def delete_keys(lake: Lake, table: str, wanted: TableOrder, net: Net) -> int:
     """Remove the rows that the window found live; how many there were."""
     within, bounds = _within(net.live_ranges)
     return _count(
         lake,
         f"DELETE FROM {qualified(lake, table)} t USING {net.relation} n "
-        f"WHERE n.{net.first_op} <> {INSERT} AND {_same_key(key)} AND {within}",
+        f"WHERE n.{net.first_op} <> {INSERT} AND {_same_key(wanted, net)} AND {within}",
         bounds,
     )
 
 
 def insert_keys(lake: Lake, table: str, wanted: TableOrder, net: Net) -> int:
     """Insert the rows that the window leaves live, but for keys that are live already; how many."""
-    rows, bounds = net.relation, list[str]()
+    rows, bounds = f"{net.relation} n", list[str]()
     if net.keys > net.live_before:  # those it found live are gone by now
         within, bounds = _within(net.new_ranges)
         keys = ", ".join(map(identifier, wanted.key))
-        rows += f" ANTI JOIN (SELECT {keys} FROM {qualified(lake, table)} t WHERE {within}) USING ({keys})"
-    return insert_rows(lake, table, _schema(wanted).names, rows, where=f"{OP} <> {DELETE}", parameters=bounds)
+        live = f"SELECT {keys} FROM {qualified(lake, table)} t WHERE {within}"
+        rows += f" ANTI JOIN ({live}) t ON {_same_key(wanted, net)}"
+    return insert_rows(lake, table, _schema(wanted), rows, where=f"{OP} <> {DELETE}", parameters=bounds)
 
 
-def count_live(lake: Lake, table: str, key: tuple[str, ...], net: Net) -> int:
+def count_live(lake: Lake, table: str, wanted: TableOrder, net: Net) -> int:
     """How many of the keys that the window inserts and deletes again are at the sink already."""
     within, bounds = _within(net.new_ranges)
     return _count(
         lake,
-        f"SELECT count(*) FROM {net.relation} n JOIN {qualified(lake, table)} t ON {_same_key(key)} "
+        f"SELECT count(*) FROM {net.relation} n JOIN {qualified(lake, table)} t ON {_same_key(wanted, net)} "
         f"WHERE n.{net.first_op} = {INSERT} AND n.{OP} = {DELETE} AND {within}",
         bounds,
     )
@@ -122,31 +142,32 @@ def count_live(lake: Lake, table: str, key: tuple[str, ...], net: Net) -> int:
 def insert_rows(
     lake: Lake,
     table: str,
-    names: tuple[str, ...],
+    schema: TableSchema,
     rows: str,
     *,
     where: str = "true",
     parameters: list[str] | None = None,
 ) -> int:
     """Whole rows, by name."""
-    columns = ", ".join(map(identifier, names))
-    return _count(
-        lake,
-        f"INSERT INTO {qualified(lake, table)} ({columns}) SELECT {columns} FROM {rows} WHERE {where}",
-        parameters,
-    )
+    columns = ", ".join(map(identifier, schema.names))
+    with exact_rows(lake, table, schema):
+        return _count(
+            lake,
+            f"INSERT INTO {qualified(lake, table)} ({columns}) SELECT {columns} FROM {rows} WHERE {where}",
+            parameters,
+        )
 
 
 def replace_rows(lake: Lake, table: str, schema: TableSchema, rows: str | None) -> Counts:
     """The table holds exactly the staged rows afterwards, whatever it held or looked like before."""
     clear_table(lake, table, schema)
-    return Counts(puts=insert_rows(lake, table, schema.names, rows) if rows else 0)
+    return Counts(puts=insert_rows(lake, table, schema, rows) if rows else 0)
 
 
 def clear_table(lake: Lake, table: str, schema: TableSchema) -> None:
     """Emptied where its columns fit, so that the tenant's partitioning stays; created anew otherwise."""
     there = existing_columns(lake, table)
-    if there == wanted_columns(schema, "mirror"):
+    if there == spelled(lake, schema):
         lake.connection.execute(f"DELETE FROM {qualified(lake, table)}")
         return
     if there is not None:
@@ -164,13 +185,14 @@ def _append(
         return state, Counts()
     targets = ", ".join(identifier(name) for name, _ in wanted_columns(schema, "append"))
     try:
-        written = _count(
-            lake,
-            f"INSERT INTO {qualified(lake, table)} ({targets}) "
-            f"SELECT {_control(upto.generation)}, {', '.join(map(identifier, schema.names))} FROM {rows}",
-        )
+        with _alone(table), exact_rows(lake, table, schema):
+            written = _count(
+                lake,
+                f"INSERT INTO {qualified(lake, table)} ({targets}) "
+                f"SELECT {_control(upto.generation)}, {', '.join(map(identifier, schema.names))} FROM {rows}",
+            )
     except (duckdb.CatalogException, duckdb.BinderException) as error:
-        raise _altered(table) from error
+        raise stops.altered(table) from error
     return state, Counts(puts=written)
 
 
@@ -179,10 +201,6 @@ def _control(generation: int) -> str:
     ops = " ".join(f"WHEN {number} THEN {literal(name)}" for number, name in OP_NAMES.items())
     position = f"'{generation:08X}-' || printf('%016X', {PLACE})"
     return f"CASE {OP} {ops} END, {position}, printf('%016X', {SEQ}), {position}, {COMMITTED_AT}, now(), NULL"
-
-
-def _altered(table: str) -> TableStop:
-    return TableStop(table, "TC3016", f"{table} was altered or dropped at the sink; seed it again")
 
 
 def _within(ranges: tuple[KeyRange, ...]) -> tuple[str, list[str]]:
@@ -197,8 +215,24 @@ def _count(lake: Lake, sql: str, parameters: list[str] | None = None) -> int:
     return int(found[0])
 
 
-def _same_key(key: tuple[str, ...]) -> str:
-    return " AND ".join(f"t.{identifier(name)} = n.{identifier(name)}" for name in key)
+def _same_key(wanted: TableOrder, net: Net) -> str:
+    columns = [column for name in wanted.key if (column := _schema(wanted).column(name)) is not None]
+    return " AND ".join(
+        f"{_compared(f't.{name}', column, net)} = {_compared(f'n.{name}', column, net)}"
+        for column in columns
+        for name in [identifier(column.name)]
+    )
+
+
+def _compared(value: str, column: Column, net: Net) -> str:
+    """A key's value in a form by which nobody looks for rows before they are joined.
+
+    The extension, looking for files, breaks at a NUL and misses the smallest numbers of a FLOAT; DuckDB,
+    looking into staged rows, cannot compare what has a time zone.
+    """
+    if column.name in net.with_nul:
+        return f"encode({value})"
+    return f"row({value})" if column.type == "TIMESTAMP WITH TIME ZONE" else sortable(value, column)
 
 
 def _schema(wanted: TableOrder) -> TableSchema:

@@ -1,0 +1,167 @@
+"""What an order makes of a sink's copies, whatever the sink: who may write, and the states it leaves.
+
+Pure: a sink reads its cursor, asks here, writes rows, and stores what comes out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from truecut.errors import Fault, Retry
+from truecut.model.cursor import SHAPE_CODES, CopyState, Cursor, Hold, Version
+from truecut.model.order import Order, Receipt, TableOrder
+from truecut.model.position import Position, SourcePosition
+
+Stop = tuple[str, str]  # code and message
+
+
+class TableStop(Exception):
+    """This table cannot go on; the others of the order can."""
+
+    def __init__(self, table: str, code: str, message: str) -> None:
+        super().__init__(message)
+        self.table, self.code, self.message = table, code, message
+
+    @property
+    def stop(self) -> Stop:
+        """Without its table."""
+        return self.code, self.message
+
+
+class Refused(Exception):
+    """The order ends here without an effect; the receipt says why."""
+
+    def __init__(self, receipt: Receipt) -> None:
+        super().__init__(receipt.outcome)
+        self.receipt = receipt
+
+
+# --- the fence ----------------------------------------------------------------------------------------
+
+
+def check(cursor: Cursor | None, order: Order) -> Cursor:
+    """Only the owner goes on, and only if every copy is as it believes it to be; otherwise Refused."""
+    if cursor is None:
+        raise Refused(failed(order, "TC4011", "its cursor is gone", "None needed; it recovers."))
+    if token_differs(cursor, order):
+        raise Refused(fenced(order.sink, order.epoch, token=order.token, newer=cursor.token))
+    elsewhere = [table for table in order.tables if version_differs(cursor, order, table)]
+    if not elsewhere:
+        return cursor
+    if all(wanted.is_done(_version(cursor, table)) for table, wanted in order.tables.items()):
+        raise Refused(Receipt(order.sink, order.epoch, "already", cursor=cursor))
+    table = elsewhere[0]
+    message = (
+        f"{table} stands at {_told(_version(cursor, table))}, expected {_told(order.tables[table].expected)}"
+    )
+    raise Refused(failed(order, "TC4012", message, "None needed; the cursor is read again."))
+
+
+def token_differs(cursor: Cursor, order: Order) -> bool:
+    """Whether somebody else owns the sink."""
+    return cursor.token != order.token
+
+
+def version_differs(cursor: Cursor, order: Order, table: str) -> bool:
+    """Whether the copy is not what the order expects."""
+    return _version(cursor, table) != order.tables[table].expected
+
+
+def _version(cursor: Cursor, table: str) -> Version | None:
+    copy = cursor.copies.get(table)
+    return None if copy is None else copy.version
+
+
+def _told(version: Version | None) -> str:
+    if version is None:
+        return "nothing"
+    held = "" if version.hold is None else f", held for {version.hold}"
+    return f"{version.at} of edition {version.edition}{held}"
+
+
+def fenced(sink: str, epoch: int, *, token: int, newer: int) -> Receipt:
+    """The answer to whoever does not own the sink."""
+    fault = Fault(
+        "TC4010",
+        f"sink {sink}: owned by token {newer}, ours is {token}",
+        "None needed; the owner goes on.",
+        Retry.FATAL,
+    )
+    return Receipt(sink, epoch, "failed", fault=fault, fenced_by=newer)
+
+
+def failed(order: Order, code: str, message: str, fix: str, retry: Retry = Retry.RETRYABLE) -> Receipt:
+    """The answer to an order that has no effect now."""
+    fault = Fault(code, f"sink {order.sink}: {message}", fix, retry)
+    return Receipt(order.sink, order.epoch, "failed", fault=fault)
+
+
+def foreign_table(sink: str, table: str) -> Fault:
+    """A table stands there that this pipeline did not make."""
+    return Fault(
+        "TC4013",
+        f"sink {sink}: table {table} exists already and was not made by this pipeline",
+        "Set `existing: replace` for this sink to overwrite it, or rename or drop it there.",
+    )
+
+
+# --- the states that an order leaves ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """What becomes of one order's copies."""
+
+    order: Order
+
+    def written(self, state: CopyState, wanted: TableOrder) -> CopyState:
+        """Its rows are there; `state` has their shape."""
+        identity = self.order.source_identity
+        state = replace(state, fingerprint=wanted.fingerprint, source_identity=identity, hold=None)
+        return _at(state, wanted.leaves, wanted.source_position)
+
+    def unread(self, copy: CopyState | None, wanted: TableOrder) -> CopyState:
+        """No rows: the copy's place, hold and requests are told. It still has the shape that it had."""
+        copy = replace(copy or self._empty(wanted), hold=wanted.hold)
+        return _at(copy, wanted.leaves, wanted.source_position)
+
+    def stopped(self, copy: CopyState | None, wanted: TableOrder, stop: Stop) -> CopyState:
+        """The table does not fit: it stays where and as it was, with the shape that its rows have."""
+        copy = replace(copy or self._empty(wanted), hold=Hold(*stop))
+        return _at(copy, wanted.stopped(stop[0]), copy.source_position)
+
+    def way_out(self, stop: TableStop) -> str:
+        """A seed adds to an append table: one whose columns do not fit has to make room for another."""
+        if self.order.tables[stop.table].mode != "append" or stop.code not in SHAPE_CODES:
+            return ""
+        return " (an append table: rename or drop it at the sink first, then resume it)"
+
+    def cursor(self, before: Cursor, copies: dict[str, CopyState]) -> Cursor:
+        """The sink's cursor with these copies moved."""
+        certificate = self.order.certificate or before.certificate
+        position = self._position(before)
+        return replace(before, position=position, copies={**before.copies, **copies}, certificate=certificate)
+
+    def _position(self, before: Cursor) -> Position | None:
+        """Where the tables without an exception stand: it follows what streams, and never moves back (D1).
+
+        A seed's place counts as long as nothing else was ever seeded there.
+        """
+        order = self.order
+        alone = not any(copy.edition for name, copy in before.copies.items() if name not in order.tables)
+        places = [wanted.leaves.at for wanted in order.tables.values() if alone or wanted.kind != "replace"]
+        return max([place for place in (before.position, *places) if place is not None], default=None)
+
+    def _empty(self, wanted: TableOrder) -> CopyState:
+        return CopyState(
+            wanted.mode,
+            table_id="",
+            columns=(),
+            fingerprint=wanted.fingerprint,
+            source_identity=self.order.source_identity,
+        )
+
+
+def _at(copy: CopyState, version: Version, source_position: SourcePosition) -> CopyState:
+    told = replace(copy, at=version.at, source_position=source_position)
+    return replace(told, edition=version.edition, resumed=version.resumed)

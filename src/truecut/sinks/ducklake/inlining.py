@@ -1,0 +1,88 @@
+"""Which rows DuckLake may keep in its catalog: those that it gives back as they were.
+
+DuckLake keeps small inserts in the catalog database, where some values change or become unreadable. Seen on
+every type and every kind of catalog: scalars come back bit for bit, but for floating point numbers in a
+DuckDB file, which may lose their last digit; what is nested may be damaged. Rows of a table with such a
+column go to Parquet however few they are, whatever the lake's own settings say. Those settings are as before
+afterwards: they are changed and restored within the order's transaction.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+import duckdb
+
+from truecut.lake import literal
+from truecut.model.table import Column, TableName, TableSchema
+from truecut.sinks.ducklake.pool import Lake
+
+_DEFAULT = "ducklake_default_data_inlining_row_limit"
+_OPTION = "data_inlining_row_limit"
+
+
+def inlines_exactly(columns: Iterable[Column], kind: str) -> bool:
+    """Whether a catalog of that kind gives rows of these columns back as they were."""
+    return not any(
+        column.kind != "scalar" or (kind == "duckdb" and column.parsed.is_float) for column in columns
+    )
+
+
+@contextmanager
+def exact_rows(lake: Lake, table: str, schema: TableSchema) -> Iterator[None]:
+    """What is inserted inside is kept where it stays as it is."""
+    if inlines_exactly(schema.columns, lake.attachment.address.kind):
+        yield
+        return
+    limits = _limits(lake, table)
+    with _no_default(lake):
+        for scope in limits:
+            _set(lake, scope, "0")
+        try:
+            yield
+        finally:
+            # After an error the transaction is rolled back, and these with it.
+            with suppress(duckdb.Error):
+                for scope, limit in limits.items():
+                    _set(lake, scope, limit)
+
+
+_switch = threading.Lock()
+_users = [0]  # sinks of this process that need the default off at this moment
+
+
+@contextmanager
+def _no_default(lake: Lake) -> Iterator[None]:
+    """DuckLake's default is one setting of the whole process: the last who needs it off restores it."""
+    with _switch:
+        _users[0] += 1
+        lake.connection.execute(f"SET {_DEFAULT} = 0")
+    try:
+        yield
+    finally:
+        with _switch, suppress(duckdb.Error):
+            _users[0] -= 1
+            if not _users[0]:
+                lake.connection.execute(f"RESET {_DEFAULT}")
+
+
+def _limits(lake: Lake, table: str) -> dict[str, str]:
+    """What somebody has set for this lake, schema or table: arguments that name it → its limit."""
+    name = TableName.parse(table)
+    schema = f", schema => {literal(name.schema)}"
+    scopes = {
+        ("GLOBAL", None): "",
+        ("SCHEMA", name.schema): schema,
+        ("TABLE", table): f"{schema}, table_name => {literal(name.table)}",
+    }
+    rows = lake.connection.execute(
+        f"SELECT scope, scope_entry, value FROM ducklake_options({literal(lake.attachment.alias)}) "
+        f"WHERE option_name = {literal(_OPTION)}"
+    ).fetchall()
+    return {scopes[scope, entry]: value for scope, entry, value in rows if (scope, entry) in scopes}
+
+
+def _set(lake: Lake, scope: str, limit: str) -> None:
+    lake.connection.execute(f"CALL {lake.name}.set_option({literal(_OPTION)}, {int(limit)}{scope})")

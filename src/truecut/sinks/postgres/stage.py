@@ -1,0 +1,199 @@
+"""An order's packets in temporary tables of one session: staged, resolved and checked before its transaction.
+
+Rows stream through COPY as they come, so memory stays bounded whatever the size of a seed. Temporary tables
+are this session's alone and go with it: nothing of the sink is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from truecut import pulse
+from truecut.errors import require
+from truecut.model.change import COMMITTED_AT, CONTROL_NAMES, DELETE, INSERT, OP, PLACE, SEQ
+from truecut.model.order import Order, Rejected, TableOrder
+from truecut.sinks import stops
+from truecut.sinks.contract import Packet
+from truecut.sinks.copies import Stop, TableStop
+from truecut.sinks.postgres import encode
+from truecut.sinks.postgres.rows import about_rows
+from truecut.sinks.postgres.server import Connection, identifier, row, run
+from truecut.sinks.postgres.types import Target, targets
+
+FIRST_OP = "_truecut_first_op"
+ANALYZED_FROM = 1000  # rows; fewer make no plan bad
+# Places are unsigned: their bits travel in a bigint, and sort by this.
+_BY_PLACE = f"({PLACE} # (-9223372036854775808)::bigint)"
+_CONTROL = {OP: "smallint", PLACE: "bigint", SEQ: "bigint", COMMITTED_AT: "timestamp with time zone"}
+
+
+@dataclass(frozen=True, slots=True)
+class Net:
+    """One row for each key, in `relation`: OP is its last change, `first_op` names that of its first."""
+
+    relation: str
+    first_op: str
+    keys: int
+    live_before: int  # keys whose first change is not an insert: the sink must have them
+    puts: int  # keys whose last change is not a delete: the sink will have them
+    deletes: int  # keys that the sink had and will not have
+
+
+@dataclass(slots=True)
+class Staged:
+    """The rows of an order, as relations of one session, by table; and the tables that must stop."""
+
+    connection: Connection
+    relations: dict[str, str] = field(default_factory=dict)
+    nets: dict[str, Net] = field(default_factory=dict)  # for the changes of a mirror
+    stops: dict[str, Stop] = field(default_factory=dict)
+    rejected: tuple[Rejected, ...] = ()  # none: what does not fit stops its table
+
+    def close(self) -> None:
+        """Let the rows go, and whatever was begun."""
+        self.connection.close()
+
+
+def stage(connection: Connection, order: Order, packets: Iterator[Packet]) -> Staged:
+    """Take in all packets. What follows a fault of the same table is dropped."""
+    staged = Staged(connection)
+    counts: dict[str, int] = {}
+    for packet in packets:
+        require(packet.table in order.tables, "packets belong to tables of their order")
+        if packet.fault is not None:
+            staged.stops[packet.table] = (packet.fault.code, packet.fault.message)
+        elif packet.rows is not None and packet.rows.num_rows and packet.table not in staged.stops:
+            _take(staged, packet.table, order.tables[packet.table], packet.rows)
+            counts[packet.table] = counts.get(packet.table, 0) + packet.rows.num_rows
+    for table in set(staged.relations) - set(staged.stops):
+        _examine(staged, table, order.tables[table], counts[table])
+    return staged
+
+
+def _take(staged: Staged, table: str, wanted: TableOrder, rows: pa.Table) -> None:
+    assert wanted.schema is not None
+    try:
+        columns = targets(table, wanted.schema)
+        if table not in staged.relations:
+            relation = f"pg_temp.staged_{len(staged.relations)}"
+            run(staged.connection, f"CREATE TEMPORARY TABLE {relation} ({_staging(columns)})")
+            staged.relations[table] = relation
+        with about_rows(table):
+            _copy(staged.connection, staged.relations[table], columns, rows)
+    except TableStop as stop:
+        staged.stops[table] = stop.stop
+
+
+def _staging(columns: Sequence[Target]) -> str:
+    control = [f"{name} {kind}" for name, kind in _CONTROL.items()]
+    return ", ".join([*control, *(f"{identifier(one.name)} {one.staged}" for one in columns)])
+
+
+def _copy(connection: Connection, relation: str, columns: Sequence[Target], rows: pa.Table) -> None:
+    names = [*CONTROL_NAMES, *(one.name for one in columns)]
+    rows = rows.select(names)
+    places = rows.column(PLACE)
+    rows = rows.set_column(1, PLACE, pa.chunked_array([one.view(pa.int64()) for one in places.chunks]))
+    kinds = [*_CONTROL.values(), *(one.staged for one in columns)]
+    into = f"COPY {relation} ({', '.join(map(identifier, names))}) FROM STDIN (FORMAT binary)"
+    with connection.cursor() as cursor, cursor.copy(into.encode()) as copy:
+        copy.write(encode.HEADER)
+        for piece in encode.copy_data(rows, kinds):
+            pulse.beat()
+            copy.write(piece)
+        copy.write(encode.TRAILER)
+
+
+# --- what the changes of a table come to ----------------------------------------------------------------
+
+
+def _examine(staged: Staged, table: str, wanted: TableOrder, count: int) -> None:
+    connection, relation = staged.connection, staged.relations[table]
+    if count >= ANALYZED_FROM:
+        run(connection, f"ANALYZE {relation}")
+    if wanted.mode == "append" and wanted.kind != "replace":  # keeps every change as it comes
+        return
+    try:
+        with about_rows(table):
+            if wanted.kind == "replace":
+                _check_seed(connection, table, relation, keys_of(table, wanted))
+            else:
+                staged.nets[table] = _resolve(connection, table, relation, keys_of(table, wanted))
+    except TableStop as stop:
+        staged.stops[table] = stop.stop
+
+
+def keys_of(table: str, wanted: TableOrder) -> dict[str, str]:
+    """The key's columns: quoted name → SQL for the staged value in a form that can be compared."""
+    assert wanted.schema is not None
+    known = {one.name: one for one in targets(table, wanted.schema)}
+    return {identifier(name): compared(known[name], staged=True) for name in wanted.key}
+
+
+def compared(column: Target, *, staged: bool, of: str = "") -> str:
+    """A key's value, of a staged row or of one at the sink, as `=` takes it."""
+    quoted = of + identifier(column.name)
+    value = column.value(quoted) if staged else quoted
+    return value if column.comparable else f"({value})::text"
+
+
+def _check_seed(connection: Connection, table: str, relation: str, keys: Mapping[str, str]) -> None:
+    """A seed in which a key occurs twice, or is NULL in part, cannot be a mirror."""
+    nulls, repeated = row(
+        connection,
+        f"SELECT count(*) FILTER (WHERE missing), count(*) FILTER (WHERE NOT missing AND times > 1) FROM "
+        f"(SELECT bool_or({_null(keys)}) AS missing, count(*) AS times FROM {relation} "
+        f"GROUP BY {', '.join(keys.values())} HAVING bool_or({_null(keys)}) OR count(*) > 1) k",
+    )
+    if nulls:
+        raise stops.null_keys(table, nulls)
+    if repeated:
+        raise stops.repeated_keys(table, repeated)
+
+
+def _resolve(connection: Connection, table: str, relation: str, keys: Mapping[str, str]) -> Net:
+    """Reduce staged changes to one for each key. Keys that changed once need no work at all."""
+    nulls, rows, distinct = row(
+        connection,
+        f"SELECT count(*) FILTER (WHERE {_null(keys)}), count(*), (SELECT count(*) FROM "
+        f"(SELECT DISTINCT {', '.join(keys.values())} FROM {relation}) k) FROM {relation}",
+    )
+    if nulls:
+        raise stops.null_in_changes(table, nulls)
+    if rows == distinct:
+        return _measured(connection, relation, OP)
+    window = f"(PARTITION BY {', '.join(keys.values())} ORDER BY {_BY_PLACE}, {SEQ})"
+    (broken,) = row(  # a key is inserted exactly after its delete
+        connection,
+        f"SELECT count(*) FROM (SELECT {OP} AS op, lag({OP}) OVER {window} AS previous FROM {relation}) c "
+        f"WHERE (op = {INSERT}) <> (previous = {DELETE})",
+    )
+    if broken:
+        raise stops.contradictions(table, broken)
+    net = f"{relation}_net"
+    run(
+        connection,
+        f"CREATE TEMPORARY TABLE {net} AS SELECT * FROM (SELECT *, first_value({OP}) OVER w AS {FIRST_OP}, "
+        f"lead({OP}) OVER w IS NULL AS _truecut_last FROM {relation} WINDOW w AS {window}) c "
+        "WHERE _truecut_last",
+    )
+    if distinct >= ANALYZED_FROM:
+        run(connection, f"ANALYZE {net}")
+    return _measured(connection, net, FIRST_OP)
+
+
+def _measured(connection: Connection, relation: str, first_op: str) -> Net:
+    live = f"{first_op} <> {INSERT}"
+    counts = row(
+        connection,
+        f"SELECT count(*), count(*) FILTER (WHERE {live}), count(*) FILTER (WHERE {OP} <> {DELETE}), "
+        f"count(*) FILTER (WHERE {live} AND {OP} = {DELETE}) FROM {relation}",
+    )
+    return Net(relation, first_op, *counts)
+
+
+def _null(keys: Mapping[str, str]) -> str:
+    return " OR ".join(f"{name} IS NULL" for name in keys)

@@ -1,0 +1,112 @@
+"""Why a table stops at a sink, in the same words whatever the sink: names and counts, no values of rows."""
+
+from __future__ import annotations
+
+from truecut.sinks.copies import TableStop
+
+# --- what its columns became ------------------------------------------------------------------------------
+
+
+def recreated(table: str) -> TableStop:
+    """Another table of that name."""
+    return TableStop(table, "TC3011", f"{table} was dropped and created anew at the source; seed it again")
+
+
+def default_not_copied(table: str) -> TableStop:
+    """A default that is more than a literal."""
+    return TableStop(table, "TC3013", f"{table} has a column whose default cannot be copied")
+
+
+def not_followed(table: str) -> TableStop:
+    """Nothing safe brings the sink's columns to the source's."""
+    message = (
+        f"the columns of {table} changed at the source in a way that the sink cannot follow; "
+        "seed the table again"
+    )
+    return TableStop(table, "TC3014", message)
+
+
+def no_boolean_any_more(table: str, column: str) -> TableStop:
+    """The DuckLake extension cannot read such a column where it is inlined."""
+    message = f"column {column} of {table} is no BOOLEAN any more; seed the table again"
+    return TableStop(table, "TC3014", message)
+
+
+def another_shape(table: str, part: str) -> TableStop:
+    """A list that is a struct now."""
+    return TableStop(table, "TC3014", f"{part} of {table} has another shape now; seed the table again")
+
+
+def oldest_field_lost(table: str, part: str) -> TableStop:
+    """A NULL inside a list or a map may be read otherwise then."""
+    return TableStop(table, "TC3014", f"{part} of {table} lost its oldest field; seed the table again")
+
+
+def other_mode(table: str, mode: str) -> TableStop:
+    """Changes for a mirror and an append table there, or the other way round."""
+    return TableStop(table, "TC3015", f"{table} is in mode {mode} at the sink; seed it again")
+
+
+def altered(table: str) -> TableStop:
+    """Its table at the sink is not what this pipeline left."""
+    return TableStop(table, "TC3016", f"{table} was altered or dropped at the sink; seed it again")
+
+
+# --- what its rows say --------------------------------------------------------------------------------------
+
+
+def repeated_keys(table: str, repeated: int) -> TableStop:
+    """A seed in which a key occurs twice cannot be a mirror."""
+    message = f"{table}: {repeated} keys occur more than once at the source; choose another key"
+    return TableStop(table, "TC3020", message)
+
+
+def null_keys(table: str, nulls: int) -> TableStop:
+    """Of a seed."""
+    return TableStop(table, "TC3021", f"{table}: {nulls} keys have a NULL in them")
+
+
+def null_in_changes(table: str, nulls: int) -> TableStop:
+    """Of changes."""
+    return TableStop(table, "TC3021", f"{table}: {nulls} changes have a NULL in their key")
+
+
+def contradictions(table: str, broken: int) -> TableStop:
+    """A key is inserted exactly after its delete."""
+    message = (
+        f"{table}: {broken} changes contradict earlier ones of the same key (an insert of a live key, or "
+        "a change after a delete); the key is not unique at the source"
+    )
+    return TableStop(table, "TC3022", message)
+
+
+def keys_live_already(table: str, clashes: int) -> TableStop:
+    """The sink has what the source inserts."""
+    message = (
+        f"{table}: {clashes} inserted keys are already live at the sink; the key is not unique at the "
+        "source, or somebody else writes to the sink's table"
+    )
+    return TableStop(table, "TC3023", message)
+
+
+def keys_missing(table: str, *, live_before: int, deleted: int) -> TableStop:
+    """The sink lacks what the source changes."""
+    message = (
+        f"{table}: of {live_before} changed keys the sink has {deleted}; somebody else writes to the "
+        "sink's table; seed it again"
+    )
+    return TableStop(table, "TC3024", message)
+
+
+def not_taken(table: str, reason: str) -> TableStop:
+    """The same rows would be refused again."""
+    return TableStop(table, "TC3028", f"{table}: the sink does not take its rows ({reason}); seed it again")
+
+
+def constrained(table: str, constraint: str) -> TableStop:
+    """Somebody gave its table a constraint."""
+    message = (
+        f"{table}: its table at the sink has a constraint ({constraint}) that rows of the source do not keep"
+        "; drop the constraint there"
+    )
+    return TableStop(table, "TC3029", message)
