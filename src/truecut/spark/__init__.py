@@ -1,1 +1,1 @@
-"""What runs on Apache Spark: the session and the wave."""
+"""What runs on Apache Spark: the session, the wave, and the data source for users' own jobs."""

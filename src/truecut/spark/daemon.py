@@ -4,15 +4,18 @@ Without it every new worker spends about a second importing. Nothing here opens 
 thread: neither survives a fork.
 """
 
-import duckdb  # noqa: F401
+import importlib
+
 import pandas  # noqa: F401
 import pyarrow.compute  # noqa: F401
 from pyspark.daemon import manager
 
-import truecut.sinks.ducklake
-import truecut.sources.ducklake
 import truecut.spark.source
-import truecut.spark.wave  # noqa: F401
+import truecut.spark.wave.job  # noqa: F401
+from truecut.config.kinds import SINKS, SOURCES
+
+for module in (*SOURCES.worker_modules(), *SINKS.worker_modules()):
+    importlib.import_module(module)
 
 if __name__ == "__main__":
     manager()

@@ -12,11 +12,13 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.resources import as_file, files
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from truecut.errors import ExitCode, TruecutError
+from truecut.spark.jvm import Jvm
+from truecut.state_folder import SPARK_LOG, WAREHOUSE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,60 +65,93 @@ def python_of(spark: SparkSession, role: str) -> Iterator[None]:
 
 def open_session(*, app: str, master: str | None, conf: Mapping[str, str], scratch: Path) -> SparkSession:
     """Start (or join) Spark. `scratch` receives the warehouse folder that Spark insists on."""
-    check_java()
-    # Executors must run this very interpreter, or they pick whatever `python3` is first on the path.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from pyspark.sql import SparkSession
+    return Starting(app=app, master=master, conf=conf, scratch=scratch).session()
 
-    with as_file(files("truecut.spark") / "log4j2.properties") as log4j2:
-        settings = {
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.memory": "1g",
-            # Short jobs: start-up matters more than the last per cent of peak speed. Deep regular
-            # expressions inside Spark overflow the default stack when a job is stopped.
-            "spark.driver.extraJavaOptions": (
-                "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss16m -Djava.net.preferIPv4Stack=true "
-                f"-Dlog4j2.configurationFile={log4j2.as_uri()}"
-            ),
-            "spark.sql.adaptive.enabled": "false",
-            "spark.sql.session.timeZone": "UTC",
-            "spark.sql.warehouse.dir": str(scratch / "spark-warehouse"),
-            "spark.scheduler.mode": "FAIR",
-            "spark.python.worker.reuse": "true",
-            "spark.python.daemon.module": "truecut.spark.daemon",
-            # A row is a packet, of bytes or of megabytes: what is handed to Python at once has to be bounded.
-            "spark.sql.execution.arrow.maxBytesPerBatch": str(4 << 20),
-            "spark.task.maxFailures": "4",
-            "spark.speculation": "false",
+
+class Starting:
+    """Spark on its way: the JVM is started at once, and what it is for can be prepared meanwhile.
+
+    In a process that has one already it is joined.
+    """
+
+    def __init__(self, *, app: str, master: str | None, conf: Mapping[str, str], scratch: Path) -> None:
+        check_java()
+        # Executors must run this very interpreter, or they pick whatever `python3` is first on the path.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        from pyspark import SparkContext
+
+        self._settings = {
+            "spark.app.name": f"truecut-{app}",
+            "spark.master": master or default_master(),
+            **_settings(scratch),
+            **conf,
         }
-        settings.update(conf)
-        builder = SparkSession.builder.appName(f"truecut-{app}").master(master or default_master())
-        for key, value in settings.items():
+        self._log = scratch / SPARK_LOG
+        self._has_session = False
+        self._jvm = Jvm(self._settings, log=self._log) if SparkContext._gateway is None else None
+
+    def session(self) -> SparkSession:
+        """Wait for it; JvmEnded, or whatever Spark raises, when it does not start."""
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder
+        for key, value in self._settings.items():
             builder = builder.config(key, value)
-        with _stderr_to(scratch / "spark.log"):
-            spark = builder.getOrCreate()
-    return spark
+        if self._jvm is None:
+            return builder.getOrCreate()
+        self._jvm.wait()
+        with self._jvm.offered():
+            session = builder.getOrCreate()
+        self._has_session = True
+        return session
+
+    @property
+    def ended(self) -> bool:
+        """Whether the JVM that was started here is gone: nothing can run any more."""
+        return self._jvm is not None and self._jvm.ended
+
+    def end(self) -> None:
+        """The JVM ends, in whatever state it is; a joined one is left to whoever started it. One that has a
+        session gets the time to remove its temporary files."""
+        from pyspark import SparkContext
+
+        if self._jvm is not None:
+            (self._jvm.end if self._has_session else self._jvm.kill)()
+            SparkContext._gateway = SparkContext._jvm = None  # the next session starts another
+
+    def kill(self) -> None:
+        """At once, for whoever leaves now."""
+        if self._jvm is not None:
+            self._jvm.kill()
 
 
-@contextmanager
-def _stderr_to(path: Path) -> Iterator[None]:
-    """The JVM inherits our stderr and greets on it; let it talk to a file instead."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sys.stderr.flush()
-    kept = os.dup(2)
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        os.dup2(log, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(log)
+def _settings(scratch: Path) -> dict[str, str]:
+    log4j2 = Path(str(files("truecut.spark") / "log4j2.properties"))
+    return {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        # Short jobs: start-up matters more than the last per cent of peak speed. Deep regular
+        # expressions inside Spark overflow the default stack when a job is stopped.
+        "spark.driver.extraJavaOptions": (
+            "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss16m -Djava.net.preferIPv4Stack=true "
+            f"-Dlog4j2.configurationFile={log4j2.as_uri()}"
+        ),
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(scratch / WAREHOUSE),
+        "spark.scheduler.mode": "FAIR",
+        "spark.python.worker.reuse": "true",
+        "spark.python.daemon.module": "truecut.spark.daemon",
+        # A row is a packet, of bytes or of megabytes: what is handed to Python at once has to be bounded.
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(4 << 20),
+        "spark.task.maxFailures": "4",
+        "spark.speculation": "false",
+    }
 
 
 def check_java() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from truecut.spark.json_text import SPARK_DIGITS_MAX, is_bytes, is_list, list_offsets, plain_text
+from truecut.spark.source.json_text import SPARK_DIGITS_MAX, is_bytes, is_list, list_offsets, plain_text
 
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}  # of the largest integer of so many bits
 

@@ -38,7 +38,8 @@ Content: TypeAlias = pa.Table | Fault | int | None
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """A packet and where it goes: indexes of the wave's orders and tables, -1 where there is none.
+    """A packet and where it goes: indexes of the wave's orders and tables, -1 where there is none. An ABORT
+    comes before all else of its sink: the table that could not be read is its `part`.
 
     `content`: the rows (ROWS), what went wrong (ABORT, FAULT), a number of rows that nobody wanted (NOTE).
     """

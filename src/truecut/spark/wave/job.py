@@ -22,11 +22,11 @@ import pyarrow as pa
 
 from truecut.config.settings import SinkSettings
 from truecut.model.order import Receipt
-from truecut.spark import packet
-from truecut.spark.apply import Attempt, Takeover, run_attempts, run_takeovers
-from truecut.spark.packet import Parcel
-from truecut.spark.reading import Reading, TooMuch
 from truecut.spark.session import executors, python_of
+from truecut.spark.wave import packet
+from truecut.spark.wave.apply import Attempt, Takeover, run_attempts, run_takeovers
+from truecut.spark.wave.packet import Parcel
+from truecut.spark.wave.reading import Reading, TooMuch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,7 +78,7 @@ def _in_one_task(spark: SparkSession, job: WaveJob) -> DataFrame:
     def carry(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             try:
-                parcels = job.reading.read_all(bytes_max=job.held_bytes_max)
+                parcels = job.reading.read_all(bytes_max=job.held_bytes_max, deadline_ms=job.deadline_ms)
             except TooMuch:  # nothing has been applied yet
                 yield _result(_TOO_MUCH, b"")
             else:
@@ -89,10 +89,11 @@ def _in_one_task(spark: SparkSession, job: WaveJob) -> DataFrame:
 
 
 def _by_shuffle(spark: SparkSession, job: WaveJob, *, tasks: int) -> DataFrame:
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for piece in batch.column(0).to_pylist():
-                yield from packet.to_batches(job.reading.read(piece), tasks)
+                read = job.reading.read(piece, deadline_ms=job.deadline_ms)
+                yield from packet.to_batches(read, tasks)
 
     def apply(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from _apply(job, packet.from_batches(batches), threads=-(-job.slots // tasks))
@@ -100,7 +101,7 @@ def _by_shuffle(spark: SparkSession, job: WaveJob, *, tasks: int) -> DataFrame:
     pieces = job.reading.pieces
     packets = (
         spark.range(0, pieces, 1, pieces)
-        .mapInArrow(read, packet.DDL)
+        .mapInArrow(read_pieces, packet.DDL)
         .repartitionById(tasks, "slot")
         .sortWithinPartitions(*packet.ORDER)
     )

@@ -1,10 +1,11 @@
-"""Inside an apply task: sinks one after another, a few at once, none longer than the deadline.
+"""Inside an apply task: sinks one after another, a few at once, none without progress for a deadline.
 
 There is one task for each executor, so that a sink's lake, once attached, is found attached again.
 
 Each attempt runs in a thread of its own and is fed packet by packet, so memory stays bounded whatever
-the size of a seed. A thread that misses its deadline is abandoned: its sink is reported late, the
-others go on. Should it wake up later, the sink's own fence and cursor decide what its commit is worth.
+the size of a seed. A thread of which nothing was felt for a deadline (no packet taken, no statement begun,
+no progress of the one that runs) is left behind: its sink is reported late, the others go on. Should it
+wake up later, the sink's own fence and cursor decide what its commit is worth.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -22,11 +22,11 @@ from truecut.errors import Fault, Retry
 from truecut.model.order import Order, Receipt
 from truecut.sinks.contract import Packet
 from truecut.sinks.registry import open_sink
-from truecut.spark import packet
-from truecut.spark.packet import Parcel
+from truecut.spark.wave import packet
+from truecut.spark.wave.packet import Parcel
+from truecut.threads import POLL_S, Work, refusal
 
 QUEUE_MAX = 4  # packets waiting for one sink
-_POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,33 +52,6 @@ class Takeover:
     token: int
 
 
-class _Thread:
-    """A thread that is used again: a new one would warm up its memory for each small order anew."""
-
-    def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        threading.Thread(target=self._loop, name="apply", daemon=True).start()
-
-    def run(self, job: Callable[[], None]) -> None:
-        self._jobs.put(job)
-
-    def _loop(self) -> None:
-        while True:
-            self._jobs.get()()
-            _idle_threads.append(self)  # one whose sink hangs never comes back, and is not missed
-
-
-_idle_threads: list[_Thread] = []
-
-
-def _run_in_thread(job: Callable[[], None]) -> None:
-    try:
-        thread = _idle_threads.pop()
-    except IndexError:
-        thread = _Thread()
-    thread.run(job)
-
-
 class _Work:
     """A thread that makes one receipt out of a stream of packets."""
 
@@ -87,53 +60,66 @@ class _Work:
         self._sink = sink
         self._epoch = epoch
         self._deadline_s = deadline_s
-        self._inbox: queue.Queue[Packet | Exception | None] = queue.Queue(QUEUE_MAX + 1)
+        self._inbox: queue.Queue[Packet | None] = queue.Queue(QUEUE_MAX)
         self._receipt: Receipt | None = None
         self._done = threading.Event()
         self._ended = ended
-        self._due = time.monotonic() + deadline_s
+        self._thread = Work(f"sink {sink}", deadline_s=deadline_s)
 
     def start(self, action: Callable[[Iterator[Packet]], Receipt]) -> None:
         def body() -> None:
             try:
-                self._receipt = action(self._packets())
+                self._end(action(self._packets()))
             except Exception as error:  # noqa: BLE001 - a sink's bug must not fail the others
-                self._receipt = _crashed(self._sink, self._epoch, error)
-            finally:
-                self._done.set()
-                self._ended.put(self)
+                self._end(_crashed(self._sink, self._epoch, error))
 
-        _run_in_thread(body)
+        refused = refusal(f"sink {self._sink}")
+        if refused is not None:
+            self._end(Receipt(self._sink, self._epoch, "failed", fault=refused))
+            return
+        self._thread.start(body)
+
+    def _end(self, receipt: Receipt) -> None:
+        self._receipt = receipt
+        self._done.set()
+        self._ended.put(self)
 
     def _packets(self) -> Iterator[Packet]:
-        while (item := self._inbox.get()) is not None:
-            if isinstance(item, Exception):
-                raise item
+        while True:
+            self._thread.stop_if_left()
+            try:
+                item = self._inbox.get(timeout=POLL_S)
+            except queue.Empty:
+                continue
+            self._thread.beat()
+            if item is None:
+                return
             yield item
 
     def abandon(self) -> None:
-        """The task itself was stopped: make the sink roll back instead of waiting for ever."""
-        with contextlib.suppress(queue.Full):
-            self._inbox.put_nowait(RuntimeError("the task was stopped"))
+        """Make the sink roll back instead of waiting for ever."""
+        self._thread.leave_behind()
 
     def offer(self, item: Packet | None) -> bool:
         """Hand over a packet; False when the sink has ended or is late. Taking one counts as progress."""
-        while not self._done.is_set() and time.monotonic() < self._due:
+        while not self.over():
             try:
-                self._inbox.put(item, timeout=_POLL_S)
+                self._inbox.put(item, timeout=POLL_S)
             except queue.Full:
                 continue
-            self._due = time.monotonic() + self._deadline_s
+            self._thread.goes_on()
             return True
         return False
 
     def over(self) -> bool:
-        """Whether it has ended, or may be given up."""
-        return self._done.is_set() or time.monotonic() >= self._due
+        """Whether it has ended, or may be given up: no progress for a whole deadline."""
+        return self._done.is_set() or self._thread.is_late()
 
     def receipt(self) -> Receipt:
+        """Its answer. One that is late is left behind: its commit may still happen, or not."""
         if self._done.is_set() and self._receipt is not None:
             return self._receipt
+        self.abandon()
         return Receipt(self._sink, self._epoch, "late", fault=_late(self._sink, self._deadline_s))
 
 
@@ -171,7 +157,7 @@ def _overlapped(works: Iterable[_Work], ended: _Ended, threads: int) -> Iterator
 
 def _wait_for_some(running: list[_Work], ended: _Ended) -> Iterator[tuple[int, Receipt]]:
     with contextlib.suppress(queue.Empty):  # nobody has ended: somebody may be late
-        ended.get(timeout=_POLL_S)
+        ended.get(timeout=POLL_S)
     for work in [work for work in running if work.over()]:
         running.remove(work)
         yield work.index, work.receipt()
@@ -182,9 +168,8 @@ def _feed(attempt: Attempt, deadline_s: float, ended: _Ended) -> _Work:
     work = _Work(attempt.index, attempt.order.sink, attempt.order.epoch, deadline_s, ended)
     first = next(attempt.parcels)
     if first.kind == packet.ABORT:
-        assert isinstance(first.content, Fault)
-        fault = first.content
-        work.start(lambda _: Receipt(attempt.order.sink, attempt.order.epoch, "aborted", fault=fault))
+        receipt = _aborted(attempt, [first, *attempt.parcels])
+        work.start(lambda _: receipt)
         return work
     sink = open_sink(attempt.settings, pipeline=attempt.pipeline)
     work.start(lambda packets: sink.apply(attempt.order, packets))
@@ -197,6 +182,15 @@ def _feed(attempt: Attempt, deadline_s: float, ended: _Ended) -> _Work:
         raise
     work.offer(None)
     return work
+
+
+def _aborted(attempt: Attempt, parcels: list[Parcel]) -> Receipt:
+    """The window could not be read: which tables, and why. What would hold another table is found again."""
+    aborts = (parcel for parcel in parcels if parcel.kind == packet.ABORT)
+    unread = {
+        attempt.tables[abort.part]: abort.content for abort in aborts if isinstance(abort.content, Fault)
+    }
+    return Receipt(attempt.order.sink, attempt.order.epoch, "aborted", unread=unread)
 
 
 def _open(parcel: Parcel, tables: tuple[str, ...]) -> Packet:
@@ -216,7 +210,7 @@ def _take_over(takeover: Takeover, deadline_s: float, ended: _Ended) -> _Work:
 def _late(sink: str, deadline_s: float) -> Fault:
     return Fault(
         "TC4101",
-        f"sink {sink} did not answer within {deadline_s:g} s",
+        f"sink {sink} made no progress for {deadline_s:g} s",
         "Check its storage; it is tried again by itself, and the other sinks go on.",
         Retry.RETRYABLE,
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from truecut.journal.opening import Where
 from truecut.journal.security import Security
 from truecut.model.position import Position
-from truecut.spark.faults import wrong_option
+from truecut.spark.source.faults import wrong_option
 
 BYTES_MAX = 256 << 20  # of a micro-batch, unless told otherwise
 

@@ -19,11 +19,11 @@ from pyspark.sql.types import StructType
 
 from truecut.journal.extent import last_whole
 from truecut.journal.opening import open_reader
-from truecut.spark import schema as schemas
-from truecut.spark.faults import wrong_option
-from truecut.spark.options import Options, parse
-from truecut.spark.ranges import Range, Reading, check_reach, divide, first_after
-from truecut.spark.stream import TruecutStreamReader
+from truecut.spark.source import schema as schemas
+from truecut.spark.source.faults import wrong_option
+from truecut.spark.source.options import Options, parse
+from truecut.spark.source.ranges import Range, Reading, check_reach, divide, first_after
+from truecut.spark.source.stream import TruecutStreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,9 +25,9 @@ from truecut.journal.decoding import Changes, table_hash
 from truecut.journal.extent import before
 from truecut.model.change import AFTER
 from truecut.model.position import Position
-from truecut.spark import faults
-from truecut.spark.decode import decode
-from truecut.spark.typed import spark_arrow_type
+from truecut.spark.source import faults
+from truecut.spark.source.decode import decode
+from truecut.spark.source.typed import spark_arrow_type
 
 SEARCH_RECORDS_MAX = 100_000
 _WINDOW_RECORDS = 1_000

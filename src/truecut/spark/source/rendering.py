@@ -26,8 +26,8 @@ from truecut.model.change import (
     TRANSACTION,
     UNCHANGED,
 )
-from truecut.spark.json_text import json_objects, json_text
-from truecut.spark.typed import conform
+from truecut.spark.source.json_text import json_objects, json_text
+from truecut.spark.source.typed import conform
 
 BATCH_BYTES_MAX = 4 << 20
 BATCH_ROWS_MAX = 10_000

@@ -1,8 +1,15 @@
-"""Routing: which sinks get which rows. NULL matches no route."""
+"""Routing: which sinks get which rows. NULL matches no route.
+
+A route is the text that DuckDB prints for a value, in UTC whatever the process's own time zone is: -0.0 and
+0.0 are two routes.
+"""
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 
 import duckdb
@@ -68,5 +75,26 @@ def _as_text(rows: pa.Table, column: str) -> pa.ChunkedArray:
     if pa.types.is_string(values.type):
         return values
     # DuckDB's spelling of a value is the one the pipeline file means.
-    single = pa.table({"v": values})
-    return duckdb.from_arrow(single).project("CAST(v AS VARCHAR) AS v").to_arrow_table().column("v")
+    with closing(_texts.cursor()) as own:
+        own.execute("SET TimeZone = 'UTC'")
+        own.register("routed", pa.table({"v": values}))
+        return own.execute("SELECT CAST(v AS VARCHAR) AS v FROM routed").to_arrow_table().column("v")
+
+
+class _Texts:
+    """A DuckDB of one's own for each process, a connection for each question: several threads route at once,
+    and a forked worker cannot use what its parent had opened."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pid = 0
+        self._database: duckdb.DuckDBPyConnection | None = None
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        with self._lock:
+            if self._database is None or self._pid != os.getpid():
+                self._database, self._pid = duckdb.connect(config={"threads": 1}), os.getpid()
+            return self._database.cursor()
+
+
+_texts = _Texts()

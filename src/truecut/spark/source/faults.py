@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from truecut.errors import ExitCode, TruecutError
 from truecut.model.position import Position
-from truecut.spark.typed import Incompatible
+from truecut.spark.source.typed import Incompatible
 
 
 def wrong_option(name: str, what: str, *, fix: str) -> TruecutError:

@@ -14,7 +14,14 @@ def name_job(spark: SparkSession, group: str) -> None:
 
 
 def fraction_done(spark: SparkSession, group: str) -> float:
-    """Finished tasks of all tasks that Spark knows of; 0 before it knows any."""
+    """Finished tasks of all tasks that Spark knows of; 0 before it knows any, and when it does not answer."""
+    try:
+        return _fraction_done(spark, group)
+    except Exception:  # noqa: BLE001 - the JVM has gone in many ways; its jobs tell
+        return 0.0
+
+
+def _fraction_done(spark: SparkSession, group: str) -> float:
     tracker = spark.sparkContext.statusTracker()
     done = total = 0
     for job in tracker.getJobIdsForGroup(group):

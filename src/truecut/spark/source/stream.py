@@ -23,8 +23,8 @@ from truecut.journal.contract import JournalReader
 from truecut.journal.extent import extent, last_whole
 from truecut.journal.opening import open_reader
 from truecut.model.position import Position
-from truecut.spark.options import Options
-from truecut.spark.ranges import Reading, check_reach, divide, first_after
+from truecut.spark.source.options import Options
+from truecut.spark.source.ranges import Reading, check_reach, divide, first_after
 
 WAIT_S = 1.0  # for something new, before Spark is told that there is nothing
 

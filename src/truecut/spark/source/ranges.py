@@ -22,10 +22,10 @@ from truecut.journal.decoding import RECORD, Changes
 from truecut.journal.extent import before, estimate_bytes
 from truecut.journal.opening import Where, open_reader
 from truecut.model.position import Position
-from truecut.spark import faults
-from truecut.spark.decode import Run, decode
-from truecut.spark.rendering import UnchangedUnseen, render
-from truecut.spark.typed import Incompatible
+from truecut.spark.source import faults
+from truecut.spark.source.decode import Run, decode
+from truecut.spark.source.rendering import UnchangedUnseen, render
+from truecut.spark.source.typed import Incompatible
 
 PARTITION_BYTES = 16 << 20
 PARTITIONS_MAX = 1_000
