@@ -1,29 +1,33 @@
 """Everything slow runs here, in a few threads; what came of it is handed back to the loop.
 
 Promises: answers and faults are taken up by whoever calls `take_answers`, one after another, so that the
-state has one owner; no exception of a call ends the loop.
+state has one owner; no exception of a call ends the loop; nothing here keeps the process from ending,
+whatever a call still waits for.
 """
 
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from truecut.errors import Fault, Retry, TruecutError
 
-THREADS = 8
+THREADS = 12  # a job that hangs keeps one; there are a few kinds of jobs, and questions to the store
 
 Answer = TypeVar("Answer")
+Act = Callable[[], None]
 
 
 class Background:
     """A few threads, and a queue of what they came back with."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="truecut")
-        self._answers: queue.Queue[Callable[[], None]] = queue.Queue()
+        self._calls: queue.Queue[Act | None] = queue.Queue()
+        self._answers: queue.Queue[Act] = queue.Queue()
+        self._threads: list[threading.Thread] = []
+        self._idle = threading.Semaphore(0)
 
     def submit(
         self, call: Callable[[], Answer], then: Callable[[Answer], None], otherwise: Callable[[Fault], None]
@@ -42,7 +46,15 @@ class Background:
             else:
                 self._answers.put(lambda: then(answer))
 
-        self._pool.submit(body)
+        self._calls.put(body)
+        if not self._idle.acquire(blocking=False) and len(self._threads) < THREADS:
+            self._threads.append(threading.Thread(target=self._work, name="truecut", daemon=True))
+            self._threads[-1].start()
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+            self._idle.release()
 
     def take_answers(self, *, wait_s: float) -> None:
         """Wait a moment for an answer, then take up all that are there."""
@@ -55,7 +67,13 @@ class Background:
 
     def close(self) -> None:
         """What has not begun never will; what runs is not waited for."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        while True:
+            try:
+                self._calls.get_nowait()
+            except queue.Empty:
+                break
+        for _ in self._threads:
+            self._calls.put(None)
 
 
 def _spark_fault(error: Exception) -> Fault:

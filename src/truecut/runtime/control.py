@@ -1,50 +1,36 @@
-"""The control store: leases with fencing tokens, the runners that are alive, and what they report.
+"""The control store: leases with fencing tokens, the runners that are alive, what they report and count.
 
 SQLite beside the pipeline by default, PostgreSQL when several machines run one pipeline. Losing it costs
 time, never data: cursors and tokens are in the sinks, too. Every call is one transaction, whatever the
-number of sinks.
+number of sinks; it writes what changed and nothing else. One that fails may be made again: the connection
+is opened anew.
 """
 
 from __future__ import annotations
 
 import json
-import sqlite3
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from truecut.config.secret import Secret
-from truecut.errors import ExitCode, TruecutError
-from truecut.model.position import Position
+from truecut.runtime import totals
+from truecut.runtime.database import Database, Postgres, Sqlite, is_postgres
+from truecut.runtime.totals import NOTHING, Run, Tally, Totals
 
-_TABLES = """
-CREATE TABLE IF NOT EXISTS truecut_lease (
-  pipeline TEXT NOT NULL, sink TEXT NOT NULL, owner TEXT, token BIGINT NOT NULL, expires_ms BIGINT NOT NULL,
-  PRIMARY KEY (pipeline, sink));
-CREATE TABLE IF NOT EXISTS truecut_runner (
-  pipeline TEXT NOT NULL, runner TEXT NOT NULL, expires_ms BIGINT NOT NULL, report TEXT NOT NULL,
-  PRIMARY KEY (pipeline, runner));
-CREATE TABLE IF NOT EXISTS truecut_sink (
-  pipeline TEXT NOT NULL, sink TEXT NOT NULL, report TEXT NOT NULL,
-  PRIMARY KEY (pipeline, sink));
-CREATE TABLE IF NOT EXISTS truecut_source (
-  pipeline TEXT NOT NULL, identity TEXT NOT NULL, generation BIGINT NOT NULL,
-  PRIMARY KEY (pipeline, identity));
-"""
-
-_PAGE_BYTES_MIN = 512  # every SQLite file is a multiple of it
-
-
-class _Database(Protocol):
-    """The little that SQLite and PostgreSQL have to do alike."""
-
-    def transaction(self, pipeline: str) -> Any: ...
-    def run(self, sql: str, *rows: Sequence[object]) -> list[tuple[Any, ...]]: ...
-    def now_us(self) -> int: ...
-    def close(self) -> None: ...
+TOKENS_APART = 1 << 20  # microseconds, a second: clocks of two stores hardly agree to one of them
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS truecut_lease (pipeline TEXT NOT NULL, sink TEXT NOT NULL, owner TEXT, "
+    "token BIGINT NOT NULL, expires_ms BIGINT NOT NULL, PRIMARY KEY (pipeline, sink))",
+    "CREATE TABLE IF NOT EXISTS truecut_runner (pipeline TEXT NOT NULL, runner TEXT NOT NULL, "
+    "expires_ms BIGINT NOT NULL, report TEXT NOT NULL, PRIMARY KEY (pipeline, runner))",
+    "CREATE TABLE IF NOT EXISTS truecut_sink (pipeline TEXT NOT NULL, sink TEXT NOT NULL, "
+    "report TEXT NOT NULL, PRIMARY KEY (pipeline, sink))",
+    "CREATE TABLE IF NOT EXISTS truecut_source (pipeline TEXT NOT NULL, identity TEXT NOT NULL, "
+    "generation BIGINT NOT NULL, PRIMARY KEY (pipeline, identity))",
+    *totals.TABLES,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +38,36 @@ class Reports:
     """What the runners last said. `running` is False when none of them is alive."""
 
     running: bool
-    runners: Mapping[str, dict[str, Any]]
+    runners: Mapping[str, dict[str, Any]]  # those that are alive
     sinks: Mapping[str, dict[str, Any]]
+    last: Mapping[str, Any] = field(default_factory=dict)  # of whoever has seen the source last
+    totals: Totals = field(default_factory=Totals)
+
+
+def read_reports(run: Run, pipeline: str, *, now_ms: int) -> Reports:
+    """What the store's tables say, in the caller's transaction."""
+    runners = run("SELECT runner, report, expires_ms FROM truecut_runner WHERE pipeline = ?", (pipeline,))
+    sinks = run("SELECT sink, report FROM truecut_sink WHERE pipeline = ?", (pipeline,))
+    told = [(name, json.loads(report), int(expires) > now_ms) for name, report, expires in runners]
+    return Reports(
+        running=any(alive for _, _, alive in told),
+        runners={name: report for name, report, alive in told if alive},
+        sinks={sink: json.loads(report) for sink, report in sinks},
+        last=max((report for _, report, _ in told), key=_seen_at_ms, default={}),
+        totals=totals.read(run, pipeline),
+    )
+
+
+def _seen_at_ms(report: Mapping[str, Any]) -> int:
+    return int(report.get("seen_at_ms") or 0)
 
 
 class ControlStore:
     """The store of one pipeline, for one runner (or for a command that only looks)."""
 
-    def __init__(self, database: _Database, *, pipeline: str) -> None:
+    def __init__(self, database: Database, *, pipeline: str) -> None:
         self._db = database
         self._pipeline = pipeline
-        with self._db.transaction(pipeline):
-            for statement in _TABLES.split(";"):
-                if statement.strip():
-                    self._db.run(statement)
 
     def close(self) -> None:
         """Give the connection back."""
@@ -73,10 +75,14 @@ class ControlStore:
 
     # --- leases ---------------------------------------------------------------------------------------
 
-    def heartbeat(self, runner: str, *, duration_ms: int, report: Mapping[str, Any]) -> tuple[set[str], int]:
+    def heartbeat(
+        self, runner: str, *, duration_ms: int, report: Mapping[str, Any], ours: Iterable[str] | None = None
+    ) -> tuple[set[str], int]:
         """Renew everything that is still ours; returns our sinks and the number of live runners.
 
         A lease that ran out is not renewed, even when nobody took it: what happened meanwhile is unknown.
+        `ours`: what the runner knows to be its own. Anything else under its name it does not know of (it
+        has let it go, or never heard the answer to its claim): that is given back.
         """
         with self._db.transaction(self._pipeline):
             now = self._now_ms()
@@ -85,19 +91,23 @@ class ControlStore:
                 " DO UPDATE SET expires_ms = excluded.expires_ms, report = excluded.report",
                 (self._pipeline, runner, now + duration_ms, json.dumps(report)),
             )
+            held = self._held(runner, now)
+            known = held if ours is None else held & set(ours)
+            self._give_back(runner, held - known)
             self._db.run(
                 "UPDATE truecut_lease SET expires_ms = ? WHERE pipeline = ? AND owner = ? AND expires_ms > ?",
                 (now + duration_ms, self._pipeline, runner, now),
-            )
-            held = self._db.run(
-                "SELECT sink FROM truecut_lease WHERE pipeline = ? AND owner = ? AND expires_ms > ?",
-                (self._pipeline, runner, now),
             )
             alive = self._db.run(
                 "SELECT count(*) FROM truecut_runner WHERE pipeline = ? AND expires_ms > ?",
                 (self._pipeline, now),
             )
-        return {row[0] for row in held}, int(alive[0][0])
+        return known, int(alive[0][0])
+
+    def held(self, runner: str) -> set[str]:
+        """The sinks that are this runner's now."""
+        with self._db.transaction(self._pipeline, reading=True):
+            return self._held(runner, self._now_ms())
 
     def claim(self, runner: str, sinks: Iterable[str], *, duration_ms: int, count_max: int) -> dict[str, int]:
         """Lease up to `count_max` of these sinks that nobody holds. Each gets a token never given before,
@@ -121,7 +131,8 @@ class ControlStore:
     def raise_token(self, runner: str, above: Mapping[str, int], *, duration_ms: int) -> dict[str, int]:
         """New tokens above what the sinks have seen: the store was lost, or somebody else is ahead.
 
-        Only for sinks that `runner` still holds.
+        Only for sinks that `runner` still holds. Not the very next ones: a runner of another store may have
+        been told the same, at the same time, and two that have one token both own the sink.
         """
         with self._db.transaction(self._pipeline):
             now = self._now_ms()
@@ -129,34 +140,52 @@ class ControlStore:
                 "SELECT sink, token FROM truecut_lease WHERE pipeline = ? AND owner = ? AND expires_ms > ?",
                 (self._pipeline, runner, now),
             )
-            tokens = {s: max(int(token), above[s]) + 1 for s, token in rows if s in above}
+            stride = 1 + self._db.now_us() % TOKENS_APART
+            tokens = {s: max(int(token), above[s]) + stride for s, token in rows if s in above}
             self._write_leases(runner, tokens, now + duration_ms)
         return tokens
 
-    def release(self, runner: str, sinks: Iterable[str]) -> None:
-        """Give leases back, so that another runner need not wait."""
-        with self._db.transaction(self._pipeline):
-            rows = [(self._pipeline, runner, sink) for sink in sinks]
-            self._db.run(
-                "UPDATE truecut_lease SET owner = NULL WHERE pipeline = ? AND owner = ? AND sink = ?", *rows
-            )
-
     def leave(self, runner: str) -> None:
-        """A clean stop: release everything and sign off."""
+        """A clean stop: release everything and sign off. Whoever ended before us has nothing more to tell."""
         with self._db.transaction(self._pipeline):
             self._db.run(
                 "UPDATE truecut_lease SET owner = NULL WHERE pipeline = ? AND owner = ?",
                 (self._pipeline, runner),
             )
+            rows = self._db.run(
+                "SELECT report FROM truecut_runner WHERE pipeline = ? AND runner = ?",
+                (self._pipeline, runner),
+            )
+            if any(_seen_at_ms(json.loads(report)) for (report,) in rows):
+                self._db.run(
+                    "DELETE FROM truecut_runner WHERE pipeline = ? AND runner <> ? AND expires_ms <= ?",
+                    (self._pipeline, runner, self._now_ms()),
+                )
             self._db.run(
                 "UPDATE truecut_runner SET expires_ms = 0 WHERE pipeline = ? AND runner = ?",
                 (self._pipeline, runner),
+            )
+
+    def _held(self, runner: str, now_ms: int) -> set[str]:
+        rows = self._db.run(
+            "SELECT sink FROM truecut_lease WHERE pipeline = ? AND owner = ? AND expires_ms > ?",
+            (self._pipeline, runner, now_ms),
+        )
+        return {row[0] for row in rows}
+
+    def _give_back(self, runner: str, sinks: Iterable[str]) -> None:
+        rows = [(self._pipeline, runner, sink) for sink in sorted(sinks)]
+        if rows:
+            self._db.run(
+                "UPDATE truecut_lease SET owner = NULL WHERE pipeline = ? AND owner = ? AND sink = ?", *rows
             )
 
     def _now_ms(self) -> int:
         return self._db.now_us() // 1_000
 
     def _write_leases(self, runner: str, tokens: Mapping[str, int], expires_ms: int) -> None:
+        if not tokens:
+            return
         self._db.run(
             "INSERT INTO truecut_lease VALUES (?, ?, ?, ?, ?) ON CONFLICT (pipeline, sink) DO UPDATE SET"
             " owner = excluded.owner, token = excluded.token, expires_ms = excluded.expires_ms",
@@ -174,179 +203,51 @@ class ControlStore:
             known = {row[0]: int(row[1]) for row in rows}
             generation = known.get(identity, max(known.values(), default=0) + 1)
             generation = max(generation, at_least)
-            self._db.run(
-                "INSERT INTO truecut_source VALUES (?, ?, ?) ON CONFLICT (pipeline, identity)"
-                " DO UPDATE SET generation = excluded.generation",
-                (self._pipeline, identity, generation),
-            )
+            if known.get(identity) != generation:
+                self._db.run(
+                    "INSERT INTO truecut_source VALUES (?, ?, ?) ON CONFLICT (pipeline, identity)"
+                    " DO UPDATE SET generation = excluded.generation",
+                    (self._pipeline, identity, generation),
+                )
         return generation
 
     # --- reports --------------------------------------------------------------------------------------
 
-    def report_sinks(self, reports: Mapping[str, Mapping[str, Any]]) -> None:
-        """What `status` shows of these sinks."""
+    def report_sinks(
+        self, reports: Mapping[str, Mapping[str, Any]], tally: Tally = NOTHING
+    ) -> Mapping[str, int]:
+        """What `status` shows of these sinks, and what was counted since the last time. Returns the rows that
+        no sink wanted, of all runs and runners, by table."""
         with self._db.transaction(self._pipeline):
-            self._db.run(
-                "INSERT INTO truecut_sink VALUES (?, ?, ?) ON CONFLICT (pipeline, sink)"
-                " DO UPDATE SET report = excluded.report",
-                *((self._pipeline, sink, json.dumps(report)) for sink, report in reports.items()),
-            )
+            if reports:
+                self._db.run(
+                    "INSERT INTO truecut_sink VALUES (?, ?, ?) ON CONFLICT (pipeline, sink)"
+                    " DO UPDATE SET report = excluded.report",
+                    *((self._pipeline, sink, json.dumps(report)) for sink, report in reports.items()),
+                )
+            totals.add(self._db.run, self._pipeline, tally)
+            return totals.unrouted(self._db.run, self._pipeline)
 
     def reports(self) -> Reports:
         """Everything that was reported last."""
-        with self._db.transaction(self._pipeline):
-            now = self._now_ms()
-            runners = self._db.run(
-                "SELECT runner, report, expires_ms FROM truecut_runner WHERE pipeline = ?", (self._pipeline,)
-            )
-            sinks = self._db.run(
-                "SELECT sink, report FROM truecut_sink WHERE pipeline = ?", (self._pipeline,)
-            )
-        return Reports(
-            running=any(int(expires) > now for _, _, expires in runners),
-            runners={r: json.loads(report) for r, report, expires in runners if int(expires) > now},
-            sinks={sink: json.loads(report) for sink, report in sinks},
-        )
+        with self._db.transaction(self._pipeline, reading=True):
+            return read_reports(self._db.run, self._pipeline, now_ms=self._now_ms())
 
-    def positions(self) -> dict[str, Position]:
-        """Where the sinks stand, as their runners reported last."""
-        places = {name: report["position"] for name, report in self.reports().sinks.items()}
-        return {name: Position.parse(place) for name, place in places.items() if place is not None}
-
-    def forget(self) -> None:
-        """Remove this pipeline from the store."""
+    def forget(self) -> bool:
+        """Remove this pipeline from the store; True when no other is in it."""
+        tables = [f"truecut_{name}" for name in ("lease", "runner", "sink", "source", "rows", "unrouted")]
         with self._db.transaction(self._pipeline):
-            for table in ("lease", "runner", "sink", "source"):
-                self._db.run(f"DELETE FROM truecut_{table} WHERE pipeline = ?", (self._pipeline,))
+            for table in tables:
+                self._db.run(f"DELETE FROM {table} WHERE pipeline = ?", (self._pipeline,))
+            others = [
+                self._db.run(f"SELECT count(*) FROM {table} WHERE pipeline <> ?", (self._pipeline,))
+                for table in tables
+            ]
+        return not any(int(rows[0][0]) for rows in others)
 
 
 def open_control(address: Secret, *, pipeline: str) -> ControlStore:
     """A file path, or `postgresql://…`."""
     text = address.reveal()
-    if is_postgres(text):
-        return ControlStore(_Postgres(text), pipeline=pipeline)
-    return ControlStore(_open_sqlite(Path(text)), pipeline=pipeline)
-
-
-def is_postgres(address: str) -> bool:
-    """Whether the address is a server's, and not a file's."""
-    return address.startswith(("postgresql://", "postgres://"))
-
-
-class _Sqlite:
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._connection = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
-        self._connection.execute("PRAGMA journal_mode = WAL")
-        self._connection.execute("PRAGMA synchronous = FULL")
-
-    @contextmanager
-    def transaction(self, pipeline: str) -> Iterator[None]:
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-            except BaseException:
-                with suppress(sqlite3.Error):  # a full disk has ended it already
-                    self._connection.execute("ROLLBACK")
-                raise
-            self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise unusable(self._path, error) from error
-
-    def run(self, sql: str, *rows: Sequence[object]) -> list[tuple[Any, ...]]:
-        if sql.startswith("SELECT"):
-            return self._connection.execute(sql, rows[0]).fetchall()
-        if rows or "?" in sql:
-            self._connection.executemany(sql, rows)
-        else:
-            self._connection.execute(sql)
-        return []
-
-    def now_us(self) -> int:
-        return time.time_ns() // 1_000
-
-    def close(self) -> None:
-        self._connection.close()
-
-
-def unusable(path: Path, error: Exception) -> TruecutError:
-    """The file is damaged or no control store at all; or it is right, but cannot be used now."""
-    if isinstance(error, (sqlite3.OperationalError, OSError)):
-        reason = getattr(error, "sqlite_errorname", None) or type(error).__name__
-        return TruecutError(
-            "TC5013",
-            f"the control store {path} cannot be opened or written now ({reason})",
-            fix="Check room and permissions of its folder, and that no other program holds the file.",
-            exit_code=ExitCode.UNFIT_ENVIRONMENT,
-        )
-    return TruecutError(
-        "TC5010",
-        f"the control store {path} cannot be used ({type(error).__name__})",
-        fix="Move the file away: it is made anew, cursors are in the sinks, nothing is lost.",
-        exit_code=ExitCode.UNFIT_ENVIRONMENT,
-    )
-
-
-def require_whole(path: Path) -> None:
-    """A file that was cut off inside its last page, which SQLite itself does not notice."""
-    if path.is_file() and path.stat().st_size % _PAGE_BYTES_MIN:
-        raise sqlite3.DatabaseError("cut off")
-
-
-def _open_sqlite(path: Path) -> _Sqlite:
-    try:
-        require_whole(path)
-        database = _Sqlite(path)
-        database.run("SELECT count(*) FROM sqlite_master WHERE name <> ?", ("",))
-    except (sqlite3.DatabaseError, OSError) as error:
-        raise unusable(path, error) from error
-    return database
-
-
-def unreachable() -> TruecutError:
-    """No server, no database, or no permission; the driver's own text may repeat the connection string."""
-    return TruecutError(
-        "TC5011",
-        "the control store (PostgreSQL) cannot be reached",
-        fix="Check server, database and password in `control:`.",
-        exit_code=ExitCode.UNFIT_ENVIRONMENT,
-    )
-
-
-class _Postgres:
-    def __init__(self, dsn: str) -> None:
-        import psycopg
-
-        try:
-            self._connection = psycopg.connect(dsn, autocommit=True, connect_timeout=10)
-        except psycopg.Error as error:
-            raise unreachable() from error
-
-    @contextmanager
-    def transaction(self, pipeline: str) -> Iterator[None]:
-        # One writer at a time for a pipeline, as with SQLite's BEGIN IMMEDIATE.
-        with self._connection.transaction():
-            self._connection.execute(
-                "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"truecut/{pipeline}",)
-            )
-            yield
-
-    def run(self, sql: str, *rows: Sequence[object]) -> list[tuple[Any, ...]]:
-        statement = sql.replace("?", "%s").encode()
-        if sql.startswith("SELECT"):
-            return self._connection.execute(statement, rows[0]).fetchall()
-        if rows or "?" in sql:
-            with self._connection.cursor() as cursor:
-                cursor.executemany(statement, rows)
-        else:
-            self._connection.execute(statement)
-        return []
-
-    def now_us(self) -> int:
-        row = self._connection.execute("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
-        return int((row.fetchone() or (0,))[0])
-
-    def close(self) -> None:
-        self._connection.close()
+    database = Postgres(text, _TABLES) if is_postgres(text) else Sqlite(Path(text), _TABLES)
+    return ControlStore(database, pipeline=pipeline)

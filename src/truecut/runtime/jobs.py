@@ -6,23 +6,24 @@ Nothing here knows or changes the delivery machine's state; what came of a job i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from truecut.config.settings import Pipeline
 from truecut.core.delivery import Recover, Wave
-from truecut.errors import Fault
+from truecut.errors import Fault, Retry, TruecutError
 from truecut.model.order import Receipt
-from truecut.runtime.plan import Planner
+from truecut.runtime.orders import Planner
 from truecut.sources.contract import Source, Window
-from truecut.spark.progress import fraction_done, name_job
 from truecut.spark.session import slots
-from truecut.spark.wave import RecoverJob, WaveResult, run_recover, run_wave
+from truecut.spark.wave.job import RecoverJob, WaveResult, run_recover, run_wave
+from truecut.spark.wave.progress import fraction_done, name_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SEED_DEADLINE_MS = 600_000  # without any progress
-_LOST = Fault("TC3008", "a table's history cannot be read", "None needed: a mirror is seeded anew.")
 
 
 class Jobs:
@@ -50,9 +51,12 @@ class Jobs:
         room = slots(self._spark)
         allowed = max(1, room // 4) if wave.late else room
         name_job(self._spark, self._group(wave))
-        window = planner.window(source, wave, parallelism=allowed)
+        try:
+            window = planner.window(source, wave, parallelism=allowed)
+        except TruecutError as error:
+            return unplanned(wave, error.fault)
         if window.lost:
-            return window, WaveResult([_untouched(wave, sink) for sink in wave.sinks])
+            return window, untouched(wave, {})
         deadline_ms = SEED_DEADLINE_MS if wave.kind == "seed" else self._pipeline.batch.deadline_ms
         job = planner.job(wave, window, slots=allowed, deadline_ms=deadline_ms)
         return window, run_wave(self._spark, job)
@@ -65,5 +69,15 @@ class Jobs:
         return f"{self._runner}-wave-{wave.id}"
 
 
-def _untouched(wave: Wave, sink: str) -> Receipt:
-    return Receipt(sink, wave.sinks[sink].epoch, "aborted", fault=_LOST)
+def unplanned(wave: Wave, fault: Fault) -> tuple[Window, WaveResult]:
+    """Nobody could say what there is to read: whatever it was, it is looked at again."""
+    fault = replace(fault, retry=Retry.RETRYABLE)
+    nothing = Window(wave.after or wave.upto_max, 0, (), {}, 0)
+    return nothing, untouched(wave, dict.fromkeys(wave.tables, fault))
+
+
+def untouched(wave: Wave, unread: Mapping[str, Fault]) -> WaveResult:
+    """The answer for every sink of a wave that was not read."""
+    return WaveResult(
+        [Receipt(name, sink.epoch, "aborted", unread=unread) for name, sink in wave.sinks.items()]
+    )

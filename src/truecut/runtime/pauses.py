@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from truecut.state_folder import PAUSE, RESUME
+
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
@@ -24,33 +26,33 @@ class Pauses:
 
 def read_pauses(state: Path) -> Pauses:
     """What the files say."""
-    names = _names(state / "pause")
+    names = _names(state / PAUSE)
     return Pauses(
         everything="all" in names,
         sinks=_of("sink", names),
         tables=_of("table", names),
-        resumed_tables=_requests(state / "resume"),
+        resumed_tables=_requests(state / RESUME),
     )
 
 
 def pause(state: Path, *, sink: str | None = None, table: str | None = None) -> None:
     """Ask a running pipeline, or the next run, to pause."""
-    _touch(state / "pause" / _file(sink, table))
+    _touch(state / PAUSE / _file(sink, table))
     if table is not None:
-        (state / "resume" / _file(None, table)).unlink(missing_ok=True)
+        (state / RESUME / _file(None, table)).unlink(missing_ok=True)
 
 
 def resume(state: Path, *, sink: str | None = None, table: str | None = None) -> bool:
     """Take a pause back; for a table also ask that a held copy goes on. False: nothing was paused."""
-    path = state / "pause" / _file(sink, table)
+    path = state / PAUSE / _file(sink, table)
     was_paused = path.exists()
     path.unlink(missing_ok=True)
     if sink is None and table is None:
-        for other in (state / "pause").glob("*"):
+        for other in (state / PAUSE).glob("*"):
             was_paused = True
             other.unlink(missing_ok=True)
     if table is not None:
-        _touch(state / "resume" / _file(None, table))
+        _touch(state / RESUME / _file(None, table))
     return was_paused
 
 
@@ -61,7 +63,7 @@ def how_to_resume(table: str) -> str:
 
 def resumed(state: Path, *, table: str, asked_ns: int) -> None:
     """The request of that time has been taken up; one that came since stays."""
-    path = state / "resume" / _file(None, table)
+    path = state / RESUME / _file(None, table)
     if _asked_ns(path) == asked_ns:
         path.unlink(missing_ok=True)
 

@@ -7,41 +7,42 @@ background and comes back through a queue. A sink costs no thread, query or conn
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
 from truecut.config.settings import Pipeline
 from truecut.core import delivery
-from truecut.core.delivery import Delivery, Effect, RaiseToken, Recover, RunWave, Wave
-from truecut.errors import Fault
+from truecut.core.delivery import Delivery, Effect, RaiseToken, Recover, RunWave, Wave, WaveKind
+from truecut.errors import ExitCode, Fault, Retry, TruecutError
+from truecut.failpoint import failpoint
 from truecut.model.order import Receipt
 from truecut.model.position import Position
+from truecut.runtime import announce
 from truecut.runtime.background import Background
+from truecut.runtime.bulletin import Bulletin
 from truecut.runtime.control import ControlStore
-from truecut.runtime.ending import Outcome, Until, idle, judge
-from truecut.runtime.failpoint import failpoint
-from truecut.runtime.generations import Generations, known_generation
+from truecut.runtime.delivery_state import Machine
+from truecut.runtime.generations import Generations
 from truecut.runtime.jobs import Jobs
 from truecut.runtime.leases import Leases
-from truecut.runtime.machine import Machine
-from truecut.runtime.plan import wanted
-from truecut.runtime.requests import Requests
-from truecut.runtime.timetable import Timetable, now_ms
+from truecut.runtime.orders import wanted
+from truecut.runtime.requests import Requests, answered
+from truecut.runtime.run_report import View
+from truecut.runtime.timetable import Clock, Timetable
 from truecut.runtime.trace import Trace
-from truecut.runtime.view import View
+from truecut.runtime.until import Outcome, Until, idle, judge
 from truecut.sources.contract import Observation, Source, Window
-from truecut.spark.wave import WaveResult
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from truecut.spark.wave.job import WaveResult
 
 TICK_S = 0.05
 WAVES_MAX = 2  # ordinary waves at once: groups at different places
-SEEDS_MAX = 2  # one that hangs leaves room for another
+SEEDS_MAX = {False: 2, True: 1}  # of punctual sinks, of late ones: one that hangs leaves room for another
 REPORT_MS = 1_000
 PERSIST_MS = 30_000
 BUSY_MS = 500  # between two looks at the source while no sink is free
-SOURCE_PAUSE_MS = 1_000  # after the source could not be read
+LEAVE_MS = 5_000  # for signing off
 
 
 class Runner:
@@ -52,33 +53,63 @@ class Runner:
         pipeline: Pipeline,
         *,
         name: str,
-        spark: SparkSession,
+        jobs: Jobs,
         open_source: Callable[[int], Source],
         control: ControlStore,
         trace: Trace,
         until: Until,
         accept: bool = False,
         on_view: Callable[[View], None] = lambda _: None,
+        on_turn: Callable[[], None] = lambda: None,
+        background: Background | None = None,
+        clock: Clock | None = None,
+        chance: random.Random | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._name = name
         self._control = control
-        self._generations = Generations(open_source, control)
         self._until = until
         self._on_view = on_view
-        self._view = View(pipeline)
+        self._on_turn = on_turn  # raises when there is no sense in going on
+        self._clock = clock or Clock()
+        self._view = View(pipeline, self._clock)
         self._machine = Machine(Delivery(wanted(pipeline, accept=accept)), trace)
-        self._times = Timetable()
-        self._background = Background()
-        self._jobs = Jobs(pipeline, spark, runner=name)
-        self._leases = Leases(control, self._machine, runner=name, duration_ms=pipeline.lease_ms)
-        self._requests = Requests(pipeline.state, self._machine, self._times)
+        self._chance = chance or random.Random()
+        self._times = Timetable(self._clock)
+        self._background = background or Background()
+        self._jobs = jobs
+        self._generations = Generations(
+            open_source,
+            control,
+            self._background,
+            self._times,
+            refresh_ms=pipeline.lease_ms,
+            on_store=self._store_is,
+        )
+        self._bulletin = Bulletin(control, self._background, self._view, on_store=self._store_is)
+        self._requests = Requests(
+            pipeline.state,
+            self._machine,
+            self._times,
+            answered_elsewhere=lambda table: answered(self._bulletin.reports, table),
+        )
+        self._leases = Leases(
+            control,
+            self._machine,
+            self._background,
+            self._times,
+            runner=name,
+            duration_ms=pipeline.lease_ms,
+            chance=self._chance,
+            on_store=self._store_is,
+            on_renewed=self._requests.answer,
+        )
         self._stopping = False
         self._observing = False
-        self._recovering = False
+        self._recovering: set[bool] = set()  # the punctual sinks, the late ones, or both
         self._running: dict[int, Wave] = {}
         self._target: Position | None = None
-        self._started_ms = now_ms()
+        self._started_ms = self._clock.now_ms()
 
     def stop(self) -> None:
         """Ask for a clean stop: what is in flight ends, cursors are made durable, leases are released."""
@@ -88,45 +119,68 @@ class Runner:
         """The loop. Returns when stopped or when `until` is reached (or cannot be)."""
         try:
             while not self._stopping and not self._ended():
-                self._background.take_answers(wait_s=TICK_S)
-                self._heartbeat()
-                self._observe()
-                self._requests.obey()
-                self._leases.give_back()
-                self._launch()
-                self._report()
+                self.turn()
+            reached = self._judge()[0]
             self._wind_down()
-            return self._judge()[0]
+            return reached if reached.reached else self._judge()[0]
         finally:
-            self._control.leave(self._name)
+            self._leave()
             self._background.close()
+
+    def turn(self) -> None:
+        """One round of the loop: take up answers, then start what may start. Waits for a tick at most."""
+        self._background.take_answers(wait_s=TICK_S)
+        self._on_turn()
+        self._leases.tend(self._view.runner)
+        self._observe()
+        self._requests.obey()
+        self._launch()
+        self._report()
 
     @property
     def _state(self) -> Delivery:
         return self._machine.state
 
-    def _heartbeat(self, *, claim: bool = True) -> None:
-        if self._times.is_due("heartbeat", self._pipeline.lease_ms // 4):
-            self._leases.renew(self._view.runner(), claim=claim)
+    @property
+    def _generation(self) -> int:
+        return 0 if self._state.head is None else self._state.head.generation
+
+    # --- the control store ----------------------------------------------------------------------------
+
+    def _store_is(self, fault: Fault | None) -> None:
+        """The store has answered, or could not: then it is asked again, unless that cannot help."""
+        if fault is not None and fault.retry is not Retry.RETRYABLE:
+            raise TruecutError.of(fault, ExitCode.UNFIT_ENVIRONMENT)
+        announce.store_is(self._view.control_fault, fault)
+        self._view.control_fault = fault
+
+    def _leave(self) -> None:
+        """Sign off, if the store can be told: without it, leases run out by themselves."""
+        done: list[object] = []
+        self._background.submit(lambda: self._control.leave(self._name), done.append, done.append)
+        deadline_ms = self._clock.now_ms() + LEAVE_MS
+        while not done and self._clock.now_ms() < deadline_ms:
+            with suppress(Exception):  # of other answers: the run has ended, perhaps by just that
+                self._background.take_answers(wait_s=TICK_S)
 
     # --- the source -----------------------------------------------------------------------------------
 
     def _observe(self) -> None:
         # While every sink is at work, nothing could be done about what is new.
-        busy = all(sink.phase == "applying" for sink in self._state.sinks.values())
+        busy = all(sink.busy_streaming for sink in self._state.sinks.values())
         often_ms = BUSY_MS if busy else self._pipeline.batch.interval_ms // 2
         if self._observing or not self._times.is_due("observe", often_ms):
             return
         self._observing = True
-        observe = self._generations.source.observe
-        self._background.submit(observe, self._observed, self._observe_failed)
+        self._background.submit(self._generations.new_look(), self._observed, self._observe_failed)
 
     def _observed(self, seen: Observation) -> None:
         self._observing = False
-        if self._look_again(seen.identity):
+        if not self._generations.believes(seen):
             return
-        head = seen.head if self._until.position is None else min(seen.head, self._until.position)
-        if self._target is None:
+        head = self._until.bounded(seen.head)
+        renumbered = seen.identity == self._state.identity and head.generation > self._generation
+        if self._target is None or renumbered:
             self._target = self._until.position or head
         self._view.observed(seen)
         oldest = min(seen.oldest, head)
@@ -139,31 +193,28 @@ class Runner:
         self._observing = False
         self._view.source_failed(fault)
 
-    def _look_again(self, identity: str, *, at_least: int = 1) -> bool:
-        """Whether positions have another generation now, so that the source has to be observed anew."""
-        renewed = self._generations.renew(identity, at_least=at_least)
-        if renewed:
-            self._times.at_once("observe")
-        return renewed
-
     # --- starting what may start ----------------------------------------------------------------------
 
     def _launch(self) -> None:
-        if not self._recovering:
-            self._carry_out(delivery.start_recovery(self._state, now_ms=now_ms()))
-        ordinary = [wave.kind for wave in self._running.values() if not wave.late]
-        if sum(wave.kind == "seed" for wave in self._running.values()) < SEEDS_MAX:
-            self._carry_out(delivery.start_seed(self._state))
-        if ordinary.count("changes") < WAVES_MAX and self._times.is_due(
+        for late in (False, True):
+            if late not in self._recovering:
+                self._carry_out(delivery.start_recovery(self._state, now_ms=self._clock.now_ms(), late=late))
+            if self._in_flight("seed", late=late) < SEEDS_MAX[late]:
+                self._carry_out(delivery.start_seed(self._state, now_ms=self._clock.now_ms(), late=late))
+        self._carry_out(delivery.persist_idle(self._state, delivery.taken_up(self._state)))
+        if self._in_flight("changes", late=False) < WAVES_MAX and self._times.is_due(
             "wave", self._pipeline.batch.interval_ms
         ):
-            started = self._carry_out(delivery.start_wave(self._state))
+            started = self._carry_out(delivery.start_wave(self._state, now_ms=self._clock.now_ms()))
             if not started:
                 self._times.at_once("wave")  # nothing to carry: the next change need not wait
-        if not any(wave.late for wave in self._running.values()):
-            self._carry_out(delivery.start_wave(self._state, late=True))
+        if not self._in_flight("changes", late=True):
+            self._carry_out(delivery.start_wave(self._state, now_ms=self._clock.now_ms(), late=True))
         if self._times.is_due("persist", PERSIST_MS):
             self._carry_out(delivery.persist_idle(self._state, delivery.due_to_persist(self._state)))
+
+    def _in_flight(self, kind: WaveKind, *, late: bool) -> int:
+        return sum((wave.kind, wave.late) == (kind, late) for wave in self._running.values())
 
     def _carry_out(self, decision: tuple[Delivery, list[Effect]]) -> bool:
         """Adopt the new state, then do what it asks for. False: nothing was asked for."""
@@ -185,31 +236,32 @@ class Runner:
     # --- recovery -------------------------------------------------------------------------------------
 
     def _recover(self, effect: Recover) -> None:
-        self._recovering = True
+        self._recovering.add(effect.late)
         self._background.submit(
             lambda: self._jobs.take_over(effect),
-            self._recovered,
+            lambda receipts: self._recovered(effect, receipts),
             lambda fault: self._recovery_failed(effect, fault),
         )
 
-    def _recovered(self, receipts: list[Receipt]) -> None:
-        self._recovering = False
-        identity = self._state.identity
-        self._look_again(identity, at_least=known_generation(identity, receipts))
-        self._carry_out(delivery.recovered(self._state, receipts, **_time_and_chance()))
+    def _recovered(self, effect: Recover, receipts: list[Receipt]) -> None:
+        self._recovering.discard(effect.late)
+        self._generations.heard(receipts)
+        self._leases.took_over(receipts)
+        self._carry_out(delivery.recovered(self._state, receipts, **self._time_and_chance()))
+        announce.recovered(self._state, receipts)
 
     def _recovery_failed(self, effect: Recover, fault: Fault) -> None:
-        self._recovering = False
-        self._carry_out(delivery.recovery_failed(self._state, effect, fault, **_time_and_chance()))
+        self._recovering.discard(effect.late)
+        self._carry_out(delivery.recovery_failed(self._state, effect, fault, **self._time_and_chance()))
 
     # --- waves ----------------------------------------------------------------------------------------
 
     def _run_wave(self, wave: Wave) -> None:
         self._running[wave.id] = wave
         failpoint("before_wave")
-        identity = self._state.identity
+        source = self._generations.source
         self._background.submit(
-            lambda: self._jobs.carry(wave, self._generations.source, source_identity=identity),
+            lambda: self._jobs.carry(wave, source, source_identity=wave.identity),
             lambda answer: self._wave_done(wave, *answer),
             lambda fault: self._wave_failed(wave, fault),
         )
@@ -218,24 +270,23 @@ class Runner:
         del self._running[wave.id]
         failpoint("after_wave")
         self._view.wave_done(wave, window.upto, result.receipts, result.unrouted)
+        announce.wave_done(wave, window, result.receipts)
         self._times.at_once("report")
         self._times.at_once("observe")
-        aborted = next((r.fault for r in result.receipts if r.outcome == "aborted"), None)
-        if aborted is not None and not window.lost:
-            self._view.source_failed(aborted)
-            self._times.not_within("wave", SOURCE_PAUSE_MS)
-        elif window.upto < wave.upto_max:
-            self._times.at_once("wave")  # a backlog: the next window need not wait
+        if window.upto < wave.upto_max:
+            self._times.at_once("wave")  # a backlog, or other tables: the next window need not wait
         upto, receipts = window.upto, result.receipts
         self._carry_out(
-            delivery.wave_done(self._state, wave.id, upto=upto, receipts=receipts, **_time_and_chance())
+            delivery.wave_done(self._state, wave.id, upto=upto, receipts=receipts, **self._time_and_chance())
         )
-        if window.lost:
-            self._machine.become(delivery.lost_history(self._state, wave.sinks, window.lost))
+        if lost := _lost(window, receipts):
+            self._machine.become(
+                delivery.lost_history(self._state, wave.sinks, lost, at=wave.after, **self._time_and_chance())
+            )
 
     def _wave_failed(self, wave: Wave, fault: Fault) -> None:
         del self._running[wave.id]
-        self._carry_out(delivery.wave_failed(self._state, wave.id, fault, **_time_and_chance()))
+        self._carry_out(delivery.wave_failed(self._state, wave.id, fault, **self._time_and_chance()))
 
     # --- the end --------------------------------------------------------------------------------------
 
@@ -244,7 +295,7 @@ class Runner:
             return False
         outcome, final = self._judge()
         limit = self._until.timeout_ms
-        late = limit is not None and now_ms() - self._started_ms > limit
+        late = limit is not None and self._clock.now_ms() - self._started_ms > limit
         return outcome.reached or late or (final and not self._requests.open)
 
     def _judge(self) -> tuple[Outcome, bool]:
@@ -254,32 +305,54 @@ class Runner:
                 reached=False, stragglers={"source": fault.message if fault else "no answer"}
             ), False
         alone = all(sink.phase != "unowned" for sink in self._state.sinks.values())
-        return judge(self._state, self._target, {} if alone else self._control.positions())
+        elsewhere = {} if alone else self._bulletin.positions(but=self._name)
+        outcome, final = judge(self._state, self._target, elsewhere, given_up=self._leases.given_up)
+        left = {name: fault.message for name, fault in self._leases.given_up.items()}
+        told = {name: left.get(name, why) for name, why in outcome.stragglers.items()}
+        return replace(outcome, stragglers=told), final
 
     def _wind_down(self) -> None:
-        """Wait for what is in flight, then make idle positions durable."""
-        deadline_ms = now_ms() + 2 * self._pipeline.batch.deadline_ms
-        self._drain(deadline_ms)
+        """Wait for what is in flight, then make idle positions durable. Each has a time of its own: what
+        hangs for long, as a seed may, costs the other sinks nothing."""
+        self._drain(self._pipeline.batch.deadline_ms)
         self._carry_out(delivery.persist_idle(self._state, idle(self._state)))
-        self._drain(deadline_ms)
+        self._drain(self._pipeline.batch.deadline_ms)
+        self._times.at_once("heartbeat")  # what was asked for and is durable now is answered
+        self._leases.tend(self._view.runner, claim=False)
         self._report(force=True)
+        self._drain(LEAVE_MS)
+        self._bulletin.publish()  # what came while the last one was on its way
+        self._drain(LEAVE_MS)
 
-    def _drain(self, deadline_ms: int) -> None:
-        while (self._running or self._recovering) and now_ms() < deadline_ms:
+    def _drain(self, patience_ms: int) -> None:
+        deadline_ms = self._clock.now_ms() + patience_ms
+        while (
+            self._running or self._recovering or self._bulletin.busy or self._leases.busy
+        ) and self._clock.now_ms() < deadline_ms:
             self._background.take_answers(wait_s=TICK_S)
-            self._heartbeat(claim=False)
+            self._leases.tend(self._view.runner, claim=False)
 
     def _report(self, *, force: bool = False) -> None:
         if force or self._times.is_due("report", REPORT_MS):
+            self._view.given_up = self._leases.given_up
             self._view.refresh(self._state)
             self._view.seeds = {
                 tuple(wave.sinks): self._jobs.fraction_done(wave)
                 for wave in self._running.values()
                 if wave.kind == "seed"
             }
-            self._control.report_sinks(self._view.changed_sinks())
+            self._bulletin.publish()
+            curious = self._until.finite or self._requests.waiting
+            if curious and any(sink.phase == "unowned" for sink in self._state.sinks.values()):
+                self._bulletin.look()
             self._on_view(self._view)
 
+    def _time_and_chance(self) -> dict[str, Any]:
+        return {"now_ms": self._clock.now_ms(), "jitter": self._chance.random()}
 
-def _time_and_chance() -> dict[str, Any]:
-    return {"now_ms": now_ms(), "jitter": random.random()}
+
+def _lost(window: Window, receipts: Sequence[Receipt]) -> dict[str, Fault]:
+    """Tables that cannot be read from where they stand, as the plan or a reader has found."""
+    found = {table: fault for receipt in receipts for table, fault in receipt.unread.items()}
+    planned = {str(name): window.faults[name] for name in window.lost}
+    return planned | {table: fault for table, fault in found.items() if fault.retry is Retry.GAP}

@@ -5,20 +5,28 @@ from __future__ import annotations
 import time
 
 
-def now_ms() -> int:
-    """Milliseconds that only grow."""
-    return time.monotonic_ns() // 1_000_000
+class Clock:
+    """The machine's clocks: one for intervals, one to show and to compare with the source's."""
+
+    def now_ms(self) -> int:
+        """Milliseconds that only grow."""
+        return time.monotonic_ns() // 1_000_000
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
 
 
 class Timetable:
     """What is due next, by name. What has no entry is due."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.clock = clock or Clock()
         self._due: dict[str, int] = {}
 
     def is_due(self, what: str, every_ms: int) -> bool:
         """Whether it is time; if so, the next time is set."""
-        now = now_ms()
+        now = self.clock.now_ms()
         if now < self._due.get(what, 0):
             return False
         self._due[what] = now + every_ms
@@ -30,4 +38,4 @@ class Timetable:
 
     def not_within(self, what: str, pause_ms: int) -> None:
         """Not before this much time has passed."""
-        self._due[what] = now_ms() + pause_ms
+        self._due[what] = self.clock.now_ms() + pause_ms

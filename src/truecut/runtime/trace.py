@@ -6,24 +6,26 @@ trace tells what the machine has done and not what somebody meant to say. Each l
 text, null where there is none.
 
   Observe        identity, oldest, head
-  Acquire        sink, token, epoch
+  Acquire        sink, epoch, token
   Lose           sink, epoch
-  StartRecovery  sink, token, epoch
-  Recovered      sink, epoch, cursor, copy
+  StartRecovery  sink, epoch, token
+  Recovered      sink, epoch, position, copies
   RecoveryFail   sink, epoch
-  StartWave      sink, epoch, wave, expected, after, upto       (upto: the latest end it may have)
-  StartSeed      sink, epoch, wave, expected, upto
-  PersistIdle    sink, epoch, wave, expected, upto
-  WaveCommit     sink, epoch, wave, cursor, copy
+  StartWave      sink, epoch, wave, token, after, upto, tables, apart
+                 (upto: the latest end it may have; apart: tables that could not be read, and go alone)
+  StartSeed      sink, epoch, wave, token, upto, tables
+  PersistIdle    sink, epoch, wave, token, upto, tables, leaves
+  WaveCommit     sink, epoch, wave, position, copies
   WaveFail       sink, epoch, wave
-  WaveAbort      sink, epoch, wave, copy
-  Advance        sink, epoch, wave, upto, copy
-  LostHistory    sink, epoch, copy
-  PauseTable     sink, epoch, copy
-  ResumeTable    sink, epoch, copy
+  WaveAbort      sink, epoch, wave, copies
+  Advance        sink, epoch, wave, upto, copies
+  LostHistory    sink, epoch, copies
+  PauseTable     sink, epoch, copies
+  UnpauseTable   sink, epoch, copies
+  ResumeTable    sink, epoch, copies
 
-`epoch` is the one after the action. `copy` is how the sink's tables are: streaming, unseeded, held, or
-mixed when they differ.
+`epoch` is the one after the action. `tables` are the versions that an order expects, `leaves` those that it
+leaves; `copies` are all copies of the sink after the action.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from truecut.core.state import Delivery, SinkState
+from truecut.core.state import CopyOrder, Delivery, SinkState, Wave
+from truecut.model.cursor import Version
 from truecut.model.position import text_of
 
 VARIABLE = "TRUECUT_TRACE"
@@ -80,75 +83,112 @@ class Trace:
 
 def actions(before: Delivery, after: Delivery) -> Iterator[tuple[str, dict[str, object]]]:
     """The spec's actions between two states of the machine, one call apart."""
-    source = (before.identity, before.oldest, before.head)
-    if source != (after.identity, after.oldest, after.head):
+    if (before.identity, before.oldest, before.head) != (after.identity, after.oldest, after.head):
         oldest, head = text_of(after.oldest), text_of(after.head)
         yield "Observe", {"identity": after.identity, "oldest": oldest, "head": head}
+        return
     for name, sink in after.sinks.items():
         old = before.sinks[name]
-        if old is not sink and (old.phase, old.epoch) != (sink.phase, sink.epoch):
-            action, fields = _action(before, after, old, sink)
-            yield action, {"sink": name, "epoch": sink.epoch, **fields}
-        elif old.copies is not sink.copies and _copy(old) != _copy(sink) and before.oldest == after.oldest:
-            yield _copies_changed(old, sink), {"sink": name, "epoch": sink.epoch, "copy": _copy(sink)}
+        if old is not sink:
+            for action, fields in _of_sink(name, before, after):
+                yield action, {"sink": name, "epoch": sink.epoch, **fields}
 
 
-def _copies_changed(old: SinkState, sink: SinkState) -> str:
-    """Between two answers: somebody paused or resumed a table, or its history was lost."""
-    if any(copy.status == "held" and sink.copies[t].status != "held" for t, copy in old.copies.items()):
-        return "ResumeTable"
-    lost = any(copy.status == "unseeded" for copy in sink.copies.values())
-    return "LostHistory" if lost else "PauseTable"
+def _of_sink(name: str, before: Delivery, after: Delivery) -> Iterator[tuple[str, dict[str, object]]]:
+    old, sink = before.sinks[name], after.sinks[name]
+    ended = [wave for key, wave in before.waves.items() if key not in after.waves]
+    started = [wave for key, wave in after.waves.items() if key not in before.waves and name in wave.sinks]
+    if old.epoch != sink.epoch:
+        yield _reset(name, old, sink, ended)
+    elif old.phase != sink.phase:
+        yield _recovery(sink)
+    elif started:
+        yield _started(started[0], name, old)
+    elif ended:
+        yield _answered(name, ended[0], old, sink)
+    elif old.paused_tables != sink.paused_tables:
+        added = bool(sink.paused_tables - old.paused_tables)
+        yield "PauseTable" if added else "UnpauseTable", {"copies": _copies(sink)}
+    elif old.copies != sink.copies:
+        yield _copies_changed(old, sink), {"copies": _copies(sink)}
 
 
-def _action(
-    before: Delivery, after: Delivery, old: SinkState, sink: SinkState
-) -> tuple[str, dict[str, object]]:
-    match old.phase, sink.phase:
-        case _, "unowned":
-            return "Lose", {}
-        case _, "acquired" if old.token != sink.token or old.phase in ("unowned", "acquired", "idle"):
-            return "Acquire", {"token": sink.token}
-        case "acquired", "recovering":
-            return "StartRecovery", {"token": sink.token}
-        case "recovering", "acquired":
-            return "RecoveryFail", {}
-        case "recovering", "idle":
-            return "Recovered", {"cursor": text_of(sink.cursor), "copy": _copy(sink)}
-        case "idle", "applying":
-            return _started(after, sink)
-        case "applying", _:
-            return _answered(before, old, sink)
-    raise AssertionError(f"no action of the spec leads from {old.phase} to {sink.phase}")
+def _reset(name: str, old: SinkState, sink: SinkState, ended: list[Wave]) -> tuple[str, dict[str, object]]:
+    if sink.phase == "unowned":
+        return "Lose", {}
+    if ended:
+        return "WaveFail", {"wave": ended[0].id}
+    if old.phase == "recovering" and old.token == sink.token:
+        return "RecoveryFail", {}
+    return "Acquire", {"token": sink.token}
 
 
-def _started(after: Delivery, sink: SinkState) -> tuple[str, dict[str, object]]:
-    assert sink.wave is not None
-    wave = after.waves[sink.wave]
-    fields: dict[str, object] = {
-        "wave": wave.id,
-        "expected": text_of(sink.cursor),
-        "upto": text_of(wave.upto_max),
-    }
+def _recovery(sink: SinkState) -> tuple[str, dict[str, object]]:
+    if sink.phase == "recovering":
+        return "StartRecovery", {"token": sink.token}
+    return "Recovered", {"position": text_of(sink.cursor), "copies": _copies(sink)}
+
+
+def _started(wave: Wave, name: str, old: SinkState) -> tuple[str, dict[str, object]]:
+    order = wave.sinks[name]
+    fields: dict[str, object] = {"wave": wave.id, "token": order.token}
     if wave.kind == "changes":
-        fields["after"] = text_of(wave.after)
+        apart = [table for table, copy in old.copies.items() if copy.failures]
+        fields |= {"after": text_of(wave.after), "apart": apart}
+    fields |= {"upto": text_of(wave.upto_max)}
+    fields["tables"] = {table: _version(one.expected) for table, one in order.tables.items()}
+    if wave.kind == "persist":
+        fields["leaves"] = {table: _version(_left(one)) for table, one in order.tables.items()}
     return _STARTS[wave.kind], fields
 
 
-def _answered(before: Delivery, old: SinkState, sink: SinkState) -> tuple[str, dict[str, object]]:
-    assert old.wave is not None
-    wave = before.waves[old.wave]
-    if sink.phase == "acquired":
-        return "WaveFail", {"wave": wave.id}
-    done: dict[str, object] = {"wave": wave.id, "copy": _copy(sink)}
-    seeded = wave.kind == "seed" and sink.copies != old.copies
-    if sink.cursor != old.cursor or seeded:
-        return "WaveCommit", {**done, "cursor": text_of(sink.cursor)}
-    if wave.kind == "changes" and sink.position != old.position:
-        return "Advance", {**done, "upto": text_of(sink.position)}
+def _left(order: CopyOrder) -> Version:
+    assert order.at is not None
+    code = None if order.hold is None else order.hold.code
+    return Version(order.edition, order.at, code, order.resumed)
+
+
+def _answered(name: str, wave: Wave, old: SinkState, sink: SinkState) -> tuple[str, dict[str, object]]:
+    done: dict[str, object] = {"wave": wave.id, "copies": _copies(sink)}
+    tables = wave.sinks[name].tables
+    if any(old.copies[table].durable != sink.copies[table].durable for table in tables):
+        return "WaveCommit", {**done, "position": text_of(sink.cursor)}
+    places = {sink.copies[table].at for table in tables} - {None, wave.after}
+    if (
+        wave.kind == "changes" and places
+    ):  # none: what was read has expired since, which is as if it had not been
+        return "Advance", {**done, "upto": text_of(places.pop())}
     return "WaveAbort", done
 
 
-def _copy(sink: SinkState) -> str:
-    statuses = {copy.status for copy in sink.copies.values()}
-    return statuses.pop() if len(statuses) == 1 else "mixed"
+def _copies_changed(old: SinkState, sink: SinkState) -> str:
+    """Between two answers: somebody resumed a table, or its history was lost."""
+    resumed = any(copy.resumed != sink.copies[table].resumed for table, copy in old.copies.items())
+    return "ResumeTable" if resumed else "LostHistory"
+
+
+def _version(version: Version | None) -> dict[str, object] | None:
+    if version is None:
+        return None
+    return {
+        "edition": version.edition,
+        "at": str(version.at),
+        "hold": version.hold,
+        "resumed": version.resumed,
+    }
+
+
+def _copies(sink: SinkState) -> dict[str, dict[str, object]]:
+    return {
+        table: {
+            "status": copy.status,
+            "at": text_of(copy.at),
+            "edition": copy.edition,
+            "hold": None if copy.hold is None else copy.hold.code,
+            "resumed": copy.resumed,
+            "paused": table in sink.paused_tables,
+            "wave": copy.wave,
+            "durable": _version(copy.durable),
+        }
+        for table, copy in sink.copies.items()
+    }

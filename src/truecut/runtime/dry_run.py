@@ -12,16 +12,19 @@ from typing import Literal
 
 from truecut.config.settings import Pipeline
 from truecut.core import delivery
-from truecut.core.copies import copy_at
-from truecut.core.delivery import Copy, Delivery
+from truecut.core.copies import recorded
+from truecut.core.delivery import Copy, Delivery, SinkState
 from truecut.model.cursor import Cursor
 from truecut.model.order import Receipt
-from truecut.runtime.look import SinkLook, look_at_sinks, patiently, without_trace
+from truecut.model.position import Position
+from truecut.runtime.control_readonly import Known, peek
+from truecut.runtime.generations import least, shown_by
+from truecut.runtime.orders import wanted
 from truecut.runtime.pauses import Pauses, read_pauses
-from truecut.runtime.peek import Known, peek
-from truecut.runtime.plan import wanted
+from truecut.sinks.contract import SinkLook
+from truecut.sinks.registry import look_at_sinks
 from truecut.sources.contract import Observation
-from truecut.sources.ducklake import DuckLakeSource
+from truecut.sources.registry import survey_source
 
 Reason = Literal["new", "gap", "source replaced", "settings changed", "resumed"]
 
@@ -39,48 +42,55 @@ class Outlook:
     def reason(self, sink: str, table: str) -> Reason:
         """Why a copy that is to be seeded lacks its place."""
         cursor = self.looks[sink].cursor or Cursor(None, 0)
-        before = copy_at(cursor, table, self.state.sinks[sink].settings[table])
+        known = cursor.copies.get(table)
+        before = recorded(table, known, self.state.sinks[sink].settings[table])
         if before.status == "held":
             return "resumed"
         if before.status == "unseeded":
             return "new"
-        return "gap" if cursor.source_identity == self.seen.identity else "source replaced"
+        return "gap" if before.source_identity == self.seen.identity else "source replaced"
 
 
 def look_ahead(pipeline: Pipeline) -> Outlook:
     """Look at source, sinks and control store; TruecutError when source or store cannot be read."""
     known = peek(pipeline.control, pipeline=pipeline.name)
-    seen = observe(pipeline)
-    return foresee(pipeline, seen, known, look_at_sinks(pipeline))
+    seen = survey_source(pipeline.source).observe()
+    return foresee(pipeline, seen, known, look_at_sinks(pipeline.sinks, pipeline=pipeline.name))
 
 
-def observe(pipeline: Pipeline, *, generation: int = 1) -> Observation:
-    """Look at the source, read-only."""
-    address = pipeline.source.address
-    with without_trace(address):
-        return patiently(DuckLakeSource(address, generation=generation).observe)
+def nothing_lacks(outlook: Outlook, target: Position | None) -> bool:
+    """Whether a run that shall reach the target (None: the head) would find everything there already.
+
+    Where the control store does not know the sinks, or somebody asks for something, a run has to see to it.
+    """
+    known, goal = outlook.known, target or outlook.seen.head
+    told = known.sinks >= outlook.state.sinks.keys() and outlook.seen.identity in known.generations
+    asked = outlook.pauses.resumed_tables or outlook.pauses.tables
+    return (
+        told
+        and not asked
+        and goal <= outlook.seen.head
+        and all(_is_there(sink, goal) for sink in outlook.state.sinks.values())
+    )
+
+
+def _is_there(sink: SinkState, goal: Position) -> bool:
+    copies = sink.copies.values()
+    there = all(c.status == "streaming" and c.at is not None and c.at >= goal for c in copies)
+    return sink.phase == "ready" and not sink.paused and there
 
 
 def foresee(pipeline: Pipeline, first: Observation, known: Known, looks: Mapping[str, SinkLook]) -> Outlook:
     """What the machine makes of what was seen."""
-    generation = known.generation(first.identity, at_least=_latest(looks, first.identity))
-    seen = first if generation == 1 else observe(pipeline, generation=generation)
+    generation = known.generation(first.identity, at_least=_at_least(looks, first.identity))
+    seen = first if generation == 1 else survey_source(pipeline.source, generation=generation).observe()
     pauses = read_pauses(pipeline.state)
     return Outlook(seen, known, looks, _state(pipeline, seen, looks, pauses), pauses)
 
 
-def _latest(looks: Mapping[str, SinkLook], identity: str) -> int:
+def _at_least(looks: Mapping[str, SinkLook], identity: str) -> int:
     """The sinks may know a later generation than the store: it may have been lost."""
-    return max(
-        (
-            look.cursor.position.generation
-            for look in looks.values()
-            if look.cursor is not None
-            and look.cursor.position is not None
-            and look.cursor.source_identity == identity
-        ),
-        default=1,
-    )
+    return least(identity, shown_by(look.cursor for look in looks.values() if look.cursor is not None))
 
 
 def _state(pipeline: Pipeline, seen: Observation, looks: Mapping[str, SinkLook], pauses: Pauses) -> Delivery:
@@ -90,10 +100,9 @@ def _state(pipeline: Pipeline, seen: Observation, looks: Mapping[str, SinkLook],
     state, _ = delivery.start_recovery(state, now_ms=0)
     receipts = [_receipt(name, state.sinks[name].epoch, look) for name, look in looks.items()]
     state, _ = delivery.recovered(state, receipts, now_ms=0)
-    for table in sorted(pauses.tables):
-        state = delivery.pause_table(state, table)
-    for table in sorted(pauses.resumed_tables):
-        state = delivery.resume_table(state, table, sinks=state.sinks)
+    state = delivery.pause_tables(state, tables=pauses.tables)
+    for table, asked in sorted(pauses.resumed_tables.items()):
+        state = delivery.resume_table(state, table, asked=asked, sinks=state.sinks)
     paused = frozenset(state.sinks) if pauses.everything else pauses.sinks
     return delivery.pause(state, sinks=paused)
 

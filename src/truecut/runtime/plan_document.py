@@ -6,7 +6,7 @@ verdict (`outlook`); sizes are the source's metadata.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,31 +14,45 @@ from truecut.config.settings import Pipeline, SinkSettings
 from truecut.core.delivery import CHANGED_CODE, Copy
 from truecut.errors import Fault
 from truecut.model.position import Position, text_of
-from truecut.runtime.control import is_postgres
-from truecut.runtime.outlook import Outlook, is_outstanding, look_ahead
+from truecut.model.table import TableName
+from truecut.runtime.database import is_postgres
+from truecut.runtime.dry_run import Outlook, is_outstanding, look_ahead
 from truecut.runtime.pauses import how_to_resume
-from truecut.runtime.tables import Outstanding, TableFacts, outstanding, table_facts
-from truecut.sinks.ducklake import cursor
+from truecut.sources.contract import Outstanding, Survey, TableFacts, TableRead
+from truecut.sources.registry import survey_source
 
 SCHEMA = "truecut.plan/v1"
-_CURSOR_TABLE = f"{cursor.SCHEMA}.{cursor.TABLE}"
 
 
 def plan_document(pipeline: Pipeline) -> dict[str, Any]:
     """`truecut.plan/v1`. TruecutError when the source or the control store cannot be read."""
     outlook = look_ahead(pipeline)
-    facts = table_facts(pipeline, outlook.seen)
-    return _Forecast(pipeline, outlook, facts).document()
+    survey = survey_source(pipeline.source, generation=outlook.seen.head.generation)
+    facts = {
+        str(table.name): survey.facts(TableRead(table.name, table.key, table.route_by), outlook.seen)
+        for table in pipeline.tables
+    }
+    return _Forecast(pipeline, outlook, survey, facts).document()
 
 
 class _Forecast:
     """One plan in the making."""
 
-    def __init__(self, pipeline: Pipeline, outlook: Outlook, facts: list[TableFacts]) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        outlook: Outlook,
+        survey: Survey,
+        facts: Mapping[str, TableFacts | Fault],
+    ) -> None:
         self._pipeline = pipeline
         self._outlook = outlook
-        self._facts = {fact.name: fact for fact in facts}
-        self._lacks = outstanding(pipeline, outlook.seen, self._places())
+        self._facts = facts
+        # One question for each place, not for each sink.
+        self._lacks = {
+            (table, at): survey.outstanding(TableName.parse(table), after=at, seen=outlook.seen)
+            for table, at in sorted(set(self._places()))
+        }
 
     def document(self) -> dict[str, Any]:
         seen = self._outlook.seen
@@ -51,11 +65,12 @@ class _Forecast:
                 "head": str(seen.head),
                 "oldest": str(seen.oldest),
             },
-            "tables": [_table(fact) for fact in self._facts.values()],
+            "tables": [_table(name, facts) for name, facts in self._facts.items()],
             "creates": [*self._state_files(), *self._catalogs(), *self._tables()],
             "seeds": list(self._seeds()),
             "stops": list(self._stops()),
             "sinks": [self._sink(sink) for sink in self._pipeline.sinks],
+            "unrouted": dict(self._outlook.known.unrouted),
             "retires": sorted(self._outlook.known.sinks - {sink.name for sink in self._pipeline.sinks}),
         }
 
@@ -70,11 +85,8 @@ class _Forecast:
 
     def _catalogs(self) -> Iterator[dict[str, Any]]:
         for sink in self._pipeline.sinks:
-            look = self._outlook.looks[sink.name]
-            if look.fault is None and not look.exists:
-                yield _create("catalog", str(sink.address), sink.name)
-            if look.fault is None and look.cursor is None:
-                yield _create("table", _CURSOR_TABLE, sink.name)
+            for kind, name in self._outlook.looks[sink.name].missing:
+                yield _create(kind, name, sink.name)
 
     def _tables(self) -> Iterator[dict[str, Any]]:
         for sink in self._pipeline.sinks:
@@ -110,8 +122,8 @@ class _Forecast:
     def _refused(self, sink: SinkSettings) -> dict[str, Fault]:
         """Tables that the source cannot give, or that somebody else has made at the sink."""
         wanted = {t for t, copy in self._copies(sink).items() if copy.status != "held"}
-        faults = {name: fact.fault for name, fact in self._facts.items() if fact.fault is not None}
-        both = {**faults, **self._outlook.looks[sink.name].refusals(sink)}
+        faults = {name: facts for name, facts in self._facts.items() if isinstance(facts, Fault)}
+        both = {**faults, **self._outlook.looks[sink.name].refused}
         return {table: fault for table, fault in both.items() if table in wanted}
 
     def _copies(self, sink: SinkSettings) -> dict[str, Copy]:
@@ -127,7 +139,7 @@ class _Forecast:
             "action": self._action(sink, lacks),
             "cursor": text_of(state.cursor),
             "outstanding": {
-                "snapshots": max((lack.snapshots for lack in lacks), default=0),
+                "snapshots": max((lack.transactions for lack in lacks), default=0),
                 "changes_estimate": sum(lack.changes for lack in lacks),
                 "bytes_estimate": sum(lack.size_bytes for lack in lacks),
             },
@@ -157,13 +169,10 @@ class _Forecast:
         ]
 
 
-def _table(fact: TableFacts) -> dict[str, Any]:
-    return {
-        "name": fact.name,
-        "rows": fact.rows,
-        "bytes": fact.size_bytes,
-        "error": None if fact.fault is None else fact.fault.document(),
-    }
+def _table(name: str, facts: TableFacts | Fault) -> dict[str, Any]:
+    if isinstance(facts, Fault):
+        return {"name": name, "rows": None, "bytes": None, "error": facts.document()}
+    return {"name": name, "rows": facts.rows, "bytes": facts.size_bytes, "error": None}
 
 
 def _create(kind: str, name: str, sink: str | None = None) -> dict[str, Any]:

@@ -9,40 +9,43 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import duckdb
-
-from truecut.config.settings import Pipeline
+from truecut.config.kinds import SINKS, SOURCES, Kind
+from truecut.config.settings import Pipeline, TableSettings
 from truecut.core.delivery import GAP_CODE
 from truecut.errors import Fault, TruecutError
-from truecut.lake import LakeAddress, connect, fault_of
+from truecut.folders import fault_of, not_writable
+from truecut.model.finding import Check, Finding
 from truecut.model.table import Mode
-from truecut.runtime.control import is_postgres
-from truecut.runtime.finding import Check, Finding
-from truecut.runtime.look import is_missing, look_at_sinks
-from truecut.runtime.outlook import Outlook, foresee, observe
-from truecut.runtime.peek import Known, peek
-from truecut.runtime.sink_checks import check_layout, check_sinks, check_space, not_writable
-from truecut.runtime.tables import TableFacts, key_counts, table_facts
-from truecut.sources.contract import Observation
+from truecut.runtime.control_readonly import Known, peek
+from truecut.runtime.database import is_postgres
+from truecut.runtime.doctor_sinks import check_layout, check_sinks, check_space
+from truecut.runtime.dry_run import Outlook, foresee
+from truecut.sinks.registry import look_at_sinks
+from truecut.sources.contract import Observation, Survey, TableRead
+from truecut.sources.registry import survey_source
 from truecut.spark.session import check_java
-
-_WAL_HEADER = b"\x02\x02"  # bytes 18 and 19 of a SQLite file in write-ahead mode
+from truecut.spark.settings import refused, refused_master
+from truecut.spark.trial import refusal
 
 
 def examine(pipeline: Pipeline) -> Iterator[Check]:
-    """Every check in turn. Without DuckDB the rest cannot be asked."""
-    yield _java()
-    engine = _duckdb()
-    yield engine
-    if engine.outcome == "error":
+    """Every check in turn. Without what the connectors are made of the rest cannot be asked."""
+    java = _java()
+    yield java
+    if java.outcome == "ok" and (pipeline.spark.master or pipeline.spark.conf):
+        yield _spark(pipeline)
+    engines = list(_engines(pipeline))
+    yield from engines
+    if any(engine.outcome == "error" for engine in engines):
         return
     store, known = _control(pipeline)
     yield store
     source, seen = _source(pipeline)
     yield source
-    looks = look_at_sinks(pipeline)
+    looks = look_at_sinks(pipeline.sinks, pipeline=pipeline.name)
     if seen is not None:
-        yield from _tables(pipeline, seen)
+        survey = survey_source(pipeline.source, generation=seen.head.generation)
+        yield from (_table(survey, table, seen) for table in pipeline.tables)
         yield _retention(pipeline, foresee(pipeline, seen, known, looks))
     yield check_sinks(pipeline, looks)
     yield check_layout(pipeline)
@@ -60,19 +63,23 @@ def _java() -> Check:
     return Check("java", "found, and new enough for Spark")
 
 
-def _duckdb() -> Check:
-    try:
-        connect().close()
-    except TruecutError as error:
-        return Check("duckdb", "an extension is missing", [Finding("duckdb", error.fault)])
-    except duckdb.Error as error:
-        fault = Fault(
-            "TC5031",
-            f"DuckDB {duckdb.__version__} cannot load its extensions ({type(error).__name__})",
-            "Install truecut again: extensions must be of DuckDB's own version.",
-        )
-        return Check("duckdb", "an extension cannot be loaded", [Finding("duckdb", fault)])
-    return Check("duckdb", f"{duckdb.__version__} with its extensions")
+def _spark(pipeline: Pipeline) -> Check:
+    """Whether it takes what the file says: started, for what cannot be known otherwise."""
+    fault = refused_master(pipeline)
+    if fault is None and pipeline.spark.conf:
+        said = refusal(master=pipeline.spark.master, conf=pipeline.spark.conf)
+        fault = None if said is None else refused(pipeline, said).fault
+    if fault is not None:
+        return Check("spark", "does not start with these settings", [Finding("spark", fault)])
+    return Check("spark", "takes the settings of the file")
+
+
+def _engines(pipeline: Pipeline) -> Iterator[Check]:
+    """What the kinds of source and sinks need; two that need the same ask for it once."""
+    kinds: list[Kind] = [SOURCES[pipeline.source.type]]
+    kinds += [SINKS[name] for name in sorted({sink.type for sink in pipeline.sinks})]
+    checks = (kind.check_engine() for kind in kinds)
+    return iter({check.name: check for check in checks}.values())
 
 
 def _control(pipeline: Pipeline) -> tuple[Check, Known]:
@@ -94,65 +101,41 @@ def _control(pipeline: Pipeline) -> tuple[Check, Known]:
 
 
 def _source(pipeline: Pipeline) -> tuple[Check, Observation | None]:
-    address = pipeline.source.address
+    survey = survey_source(pipeline.source)
     try:
-        seen = observe(pipeline)
+        seen = survey.observe()
     except TruecutError as error:
-        return Check("source", str(address), [Finding("source", error.fault)]), None
-    findings = [] if _is_wal(address) else [Finding("source", _rollback_journal(address), "warning")]
-    return Check("source", f"{address}, snapshots {seen.oldest.place} to {seen.head.place}", findings), seen
+        return Check("source", str(pipeline.source.address), [Finding("source", error.fault)]), None
+    return survey.check(seen), seen
 
 
-def _is_wal(address: LakeAddress) -> bool:
-    if address.kind != "sqlite" or is_missing(address):
-        return True
-    with open(address.target.reveal(), "rb") as catalog:
-        return catalog.read(20)[18:] == _WAL_HEADER
-
-
-def _rollback_journal(address: LakeAddress) -> Fault:
-    return Fault(
-        "TC2020",
-        f"source {address}: SQLite without a write-ahead log; its readers make its writers wait",
-        "Run `PRAGMA journal_mode=WAL` on the catalog once, or attach it with META_JOURNAL_MODE 'WAL'.",
-    )
-
-
-def _tables(pipeline: Pipeline, seen: Observation) -> Iterator[Check]:
+def _table(survey: Survey, table: TableSettings, seen: Observation) -> Check:
+    name = str(table.name)
+    read = TableRead(table.name, table.key, table.route_by)
     try:
-        facts = table_facts(pipeline, seen)
+        facts = survey.facts(read, seen)
+        if isinstance(facts, Fault):
+            return Check(f"table {name}", "cannot be copied", [Finding(name, facts)])
+        nulls, repeated = survey.key_counts(read, seen)
     except TruecutError as error:
-        yield Check("tables", "cannot be read", [Finding("source", error.fault)])
-        return
-    for fact in facts:
-        yield _table(pipeline, fact, seen)
-
-
-def _table(pipeline: Pipeline, fact: TableFacts, seen: Observation) -> Check:
-    name = f"table {fact.name}"
-    if fact.fault is not None:
-        return Check(name, "cannot be copied", [Finding(fact.name, fact.fault)])
-    try:
-        nulls, repeated = key_counts(pipeline, fact.settings, seen)
-    except TruecutError as error:
-        return Check(name, "cannot be read", [Finding(fact.name, error.fault)])
-    key = ", ".join(fact.settings.key)
+        return Check(f"table {name}", "cannot be read", [Finding(name, error.fault)])
+    key = ", ".join(table.key)
     findings = []
     if nulls:
         fault = Fault(
             "TC2021",
-            f"{fact.name}: {nulls:,} rows have NULL in their key ({key})",
+            f"{name}: {nulls:,} rows have NULL in their key ({key})",
             "Give these rows a key, delete them, or choose another key.",
         )
-        findings.append(Finding(fact.name, fault))
+        findings.append(Finding(name, fault))
     if repeated:
         fault = Fault(
             "TC2022",
-            f"{fact.name}: {repeated:,} keys ({key}) occur more than once",
+            f"{name}: {repeated:,} keys ({key}) occur more than once",
             "Remove the duplicates at the source, or choose a key that is unique.",
         )
-        findings.append(Finding(fact.name, fault))
-    return Check(name, f"{fact.rows:,} rows, key {key}", findings)
+        findings.append(Finding(name, fault))
+    return Check(f"table {name}", f"{facts.rows:,} rows, key {key}", findings)
 
 
 def _retention(pipeline: Pipeline, outlook: Outlook) -> Check:

@@ -1,8 +1,9 @@
-"""The delivery machine's state in this process. Every step passes here, so that a trace misses none."""
+"""The delivery machine's state in this process. Every step passes here, so that none is missed."""
 
 from __future__ import annotations
 
 from truecut.core.delivery import Delivery
+from truecut.runtime import announce
 from truecut.runtime.trace import Trace
 
 
@@ -21,4 +22,5 @@ class Machine:
     def become(self, state: Delivery) -> None:
         """Adopt what one call of the machine returned."""
         self._trace.step(self._state, state)
+        announce.step(self._state, state)
         self._state = state

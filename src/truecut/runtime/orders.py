@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from truecut.config.settings import Pipeline, SinkSettings, TableSettings, copy_fingerprint
-from truecut.core.delivery import CopySettings, SinkOrder, SinkState, Wave
-from truecut.model.cursor import Hold
+from truecut.core.delivery import CopyOrder, CopySettings, SinkOrder, SinkState, Wave
+from truecut.errors import Fault, Retry, TruecutError
+from truecut.model.cursor import Hold, Version
 from truecut.model.order import Order, TableOrder
-from truecut.model.position import Position
+from truecut.model.position import UNTOLD, Position
 from truecut.model.table import Mode, TableName, TableSchema
 from truecut.sources.contract import Source, TableRead, Window, WindowLimits
-from truecut.spark.reading import Reading
-from truecut.spark.route import TableRoute
-from truecut.spark.wave import WaveJob
+from truecut.spark.wave.job import WaveJob
+from truecut.spark.wave.reading import Reading
+from truecut.spark.wave.route import TableRoute
 
 
 def wanted(pipeline: Pipeline, *, accept: bool = False) -> dict[str, SinkState]:
@@ -42,30 +43,36 @@ class Planner:
         """What to read for this wave. An idle cursor needs no read at all."""
         if wave.kind == "persist":
             return Window(wave.upto_max, 0, (), {}, 0)
+        window = self._read_window(source, wave, parallelism)
+        # Or renumbered, by somebody who has learnt of a later generation.
+        if window.identity != self.source_identity or window.upto.generation != wave.upto_max.generation:
+            raise _replaced()
+        return window
+
+    def _read_window(self, source: Source, wave: Wave, parallelism: int) -> Window:
         tables = {t.name: t for t in self.pipeline.tables}
         wanted = [tables[TableName.parse(name)] for name in wave.tables]
         if wave.kind == "seed":
             reads = [_read(table) for table in wanted]
             return source.plan_seed(reads, at=wave.upto_max, parallelism=parallelism)
+        assert wave.after is not None, "tables that stream have a place"
         modes = self._modes(wave)
-        places = {table.name: (_read(table), _place(wave, table), modes[str(table.name)]) for table in wanted}
-        batch = self.pipeline.batch
-        limits = WindowLimits(batch.rows_max, batch.bytes_max, not_before=wave.after)
+        places = {table.name: (_read(table), wave.after, modes[str(table.name)]) for table in wanted}
+        limits = WindowLimits(self.pipeline.batch.rows_max, self.pipeline.batch.bytes_max)
         return source.plan_window(places, upto_max=wave.upto_max, limits=limits, parallelism=parallelism)
 
     def job(self, wave: Wave, window: Window, *, slots: int, deadline_ms: int) -> WaveJob:
         """The Spark job that carries the window."""
         settings = {sink.name: sink for sink in self.pipeline.sinks}
         sinks = tuple(settings[name] for name in wave.sinks)
-        tables = tuple(wave.tables)
         return WaveJob(
             pipeline=self.pipeline.name,
             reading=Reading(
                 tasks=tuple(window.tasks),
-                tables=tables,
-                routes=tuple(self._route(name, sinks) for name in tables),
+                tables=wave.tables,
+                routes=tuple(self._route(name, sinks) for name in wave.tables),
                 orders=tuple(self._order(wave, window, sink, wave.sinks[sink.name]) for sink in sinks),
-                commit_all=wave.kind != "changes" or bool(window.faults),
+                commit_all=wave.kind != "changes" or bool(window.faults) or bool(window.altered),
             ),
             sinks=sinks,
             slots=max(1, min(slots, len(sinks))),
@@ -100,58 +107,69 @@ class Planner:
         return TableRoute(column, tuple(everywhere), by_value, all_wanted=all_wanted, stop_unrouted=stop)
 
     def _order(self, wave: Wave, window: Window, sink: SinkSettings, known: SinkOrder) -> Order:
-        carried = [name for name in wave.tables if name in sink.modes]
-        holds = {**known.holds, **self._faults(wave, window, carried, known)}
-        tables = {
-            name: TableOrder(
-                kind="replace" if wave.kind == "seed" else "changes",
-                mode=sink.modes[name],
-                key=self._table(name).key,
-                schema=_schema(window, name),
-                fingerprint=copy_fingerprint(self._table(name), sink),
-            )
-            for name in carried
-            if name not in holds
-        }
-        held = {
-            name: TableOrder("hold", sink.modes[name], self._table(name).key, None, hold)
-            for name, hold in holds.items()
-        }
+        faults = {str(name): fault for name, fault in window.faults.items()}
         return Order(
             sink=sink.name,
             epoch=known.epoch,
             token=known.token,
-            expected=known.expected,
             upto=window.upto,
             source_identity=self.source_identity,
-            tables={**tables, **held},
-            carried=frozenset(sink.modes),
+            tables={
+                name: self._held(name, sink, of_copy, faults[name], window)
+                if name in faults
+                else self._table_order(name, sink, of_copy, window)
+                for name, of_copy in known.tables.items()
+            },
         )
 
-    def _faults(self, wave: Wave, window: Window, carried: list[str], known: SinkOrder) -> Mapping[str, Hold]:
-        faults = {str(name): fault for name, fault in window.faults.items()}
-        return {
-            name: Hold(_held_at(wave, name, known), faults[name].code, faults[name].message)
-            for name in carried
-            if name in faults
-        }
+    def _table_order(self, name: str, sink: SinkSettings, wanted: CopyOrder, window: Window) -> TableOrder:
+        read = wanted.kind in ("changes", "replace")
+        place = wanted.at if wanted.at is not None and not read else window.upto
+        code = None if wanted.hold is None else wanted.hold.code
+        return TableOrder(
+            wanted.kind,
+            sink.modes[name],
+            self._table(name).key,
+            _schema(window, name) if read else None,
+            wanted.expected,
+            Version(wanted.edition, place, code, wanted.resumed),
+            wanted.hold,
+            copy_fingerprint(self._table(name), sink),
+            window.upto_source if place == window.upto else UNTOLD,
+        )
+
+    def _held(
+        self, name: str, sink: SinkSettings, wanted: CopyOrder, fault: Fault, window: Window
+    ) -> TableOrder:
+        """The window says that this table cannot be read: it is held where it was read up to."""
+        before = wanted.expected or Version(0, Position(window.upto.generation, 0))
+        return TableOrder(
+            "hold",
+            sink.modes[name],
+            self._table(name).key,
+            None,
+            wanted.expected,
+            Version(before.edition, wanted.at or before.at, fault.code, wanted.resumed),
+            Hold(fault.code, fault.message),
+            copy_fingerprint(self._table(name), sink),
+        )
 
     def _table(self, name: str) -> TableSettings:
         return next(table for table in self.pipeline.tables if str(table.name) == name)
 
 
+def _replaced() -> TruecutError:
+    """Its places mean nothing there: the next look gives it another generation."""
+    return TruecutError(
+        "TC2016",
+        "the source was replaced by another since it was looked at",
+        fix="None needed: what was planned is dropped, and the new source is looked at.",
+        retry=Retry.RETRYABLE,
+    )
+
+
 def _read(table: TableSettings) -> TableRead:
     return TableRead(table.name, table.key, table.route_by)
-
-
-def _place(wave: Wave, table: TableSettings) -> Position:
-    place = wave.tables[str(table.name)]
-    assert place is not None, "a table that streams has a place"
-    return place
-
-
-def _held_at(wave: Wave, name: str, known: SinkOrder) -> Position:
-    return wave.tables[name] or known.expected or wave.upto_max
 
 
 def _schema(window: Window, name: str) -> TableSchema:

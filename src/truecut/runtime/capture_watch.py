@@ -1,0 +1,61 @@
+"""Capture that goes on: waits for the lease, takes the journal over, and begins again after what passes.
+
+Promises: a fault that a retry can help with is tried again, with growing pauses; one that it cannot is raised
+and leaves everything as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+
+from truecut.errors import Retry, TruecutError
+from truecut.journal.contract import Journal
+from truecut.runtime.capture import Capture
+from truecut.runtime.capture_lease import CaptureLease
+
+log = logging.getLogger(__name__)
+
+PAUSE_MIN_S, PAUSE_MAX_S = 0.2, 30.0
+FENCED = "TC6003"
+
+
+def watch(
+    lease: CaptureLease,
+    open_journal: Callable[[], Journal],
+    make: Callable[[Journal, Callable[[], None]], Capture],
+    *,
+    stop: Callable[[bool], bool],
+    wait: Callable[[float], object],
+) -> None:
+    """Until `stop` says so. `make` gets the journal and what must be asked before every durable step."""
+    pause_s = PAUSE_MIN_S
+    while not stop(False):
+        if not lease.acquire():
+            wait(PAUSE_MIN_S)
+            continue
+        try:
+            _once(lease, open_journal, make, stop)
+            return
+        except TruecutError as error:
+            if error.fault.retry is not Retry.RETRYABLE and error.fault.code != FENCED:
+                raise
+            log.warning("capture begins again: %s", error.fault.message)
+        finally:
+            lease.release()
+        wait(pause_s * random.uniform(0.5, 1.0))
+        pause_s = min(PAUSE_MAX_S, 2 * pause_s)
+
+
+def _once(
+    lease: CaptureLease,
+    open_journal: Callable[[], Journal],
+    make: Callable[[Journal, Callable[[], None]], Capture],
+    stop: Callable[[bool], bool],
+) -> None:
+    journal = open_journal()
+    try:
+        make(journal, lease.check).run(stop)
+    finally:
+        journal.close()

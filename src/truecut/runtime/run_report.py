@@ -1,0 +1,218 @@
+"""What a runner shows of itself: the live table, the control store's reports, `status`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from truecut.config.settings import Pipeline
+from truecut.core.delivery import Copy, Delivery, SinkState, Wave
+from truecut.errors import Fault
+from truecut.model.order import Counts, Receipt
+from truecut.model.position import Position, text_of
+from truecut.runtime import announce
+from truecut.runtime.heads import Heads
+from truecut.runtime.pauses import how_to_resume
+from truecut.runtime.timetable import Clock
+from truecut.runtime.totals import Tally, Unrouted, Written, start_of
+from truecut.runtime.until import unread
+from truecut.sources.contract import Observation
+
+
+@dataclass(frozen=True, slots=True)
+class SinkView:
+    """One line of the live table."""
+
+    name: str
+    state: str
+    cursor: str | None
+    position: str | None
+    lag_ms: int | None
+    rows_applied: int
+    error: dict[str, Any] | None
+    tables: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+
+
+class View:
+    """Kept by the runner's loop; read by whoever displays it."""
+
+    def __init__(self, pipeline: Pipeline, clock: Clock | None = None) -> None:
+        self._clock = clock or Clock()
+        self.pipeline = pipeline
+        self.sinks: dict[str, SinkView] = {}
+        self.unrouted: Mapping[str, int] = {}  # of all runs and runners, as the control store told last
+        self.source_fault: Fault | None = None
+        self.head: Position | None = None
+        self.oldest: Position | None = None
+        self.seeds: dict[tuple[str, ...], float] = {}  # sinks of a running seed → how far it is, 0 to 1
+        self.control_fault: Fault | None = None
+        self.given_up: Mapping[str, Fault] = {}  # sinks that were left to somebody else
+        self.seen_at_ms: int | None = None  # when the source was last looked at
+        self._heads = Heads()
+        self._rows: dict[str, int] = {}
+        self._written: dict[tuple[str, str], Written] = {}  # in this run, by (sink, table)
+        self._untold: dict[tuple[str, str], Written] = {}  # of these, what the control store does not know
+        self._untold_windows: list[Unrouted] = []
+        self._reported: dict[str, SinkView] = {}
+
+    def observed(self, seen: Observation) -> None:
+        """The source was looked at."""
+        announce.source_is(self.source_fault, None)
+        self.source_fault = None
+        if self.head is None or seen.head > self.head:
+            self._heads.add(seen.head, seen.head_committed_at_ms)
+        self.head, self.oldest = seen.head, seen.oldest
+        self.seen_at_ms = self._clock.wall_ms()
+
+    def source_failed(self, fault: Fault) -> None:
+        """The source could not be looked at."""
+        announce.source_is(self.source_fault, fault)
+        self.source_fault = fault
+
+    def wave_done(
+        self, wave: Wave, upto: Position, receipts: Sequence[Receipt], unrouted: Mapping[str, int]
+    ) -> None:
+        """Count what a wave has written, and what nobody wanted."""
+        for receipt in receipts:
+            if receipt.outcome == "applied":
+                for table, counts in receipt.counts.items():
+                    self._count(receipt.sink, table, counts, seed=wave.kind == "seed")
+        aborted = any(receipt.outcome == "aborted" for receipt in receipts)
+        after = wave.after if wave.kind == "changes" else start_of(upto.generation)
+        if wave.kind != "persist" and after is not None and not aborted:
+            self._untold_windows += [Unrouted(table, rows, after, upto) for table, rows in unrouted.items()]
+
+    def _count(self, sink: str, table: str, counts: Counts, *, seed: bool) -> None:
+        written = Written(counts.puts + counts.deletes, counts.puts if seed else 0)
+        self._rows[sink] = self._rows.get(sink, 0) + written.applied
+        for known in (self._written, self._untold):
+            known[sink, table] = known.get((sink, table), Written()).plus(written)
+
+    def take_tally(self) -> Tally:
+        """What the control store has still to be told; whoever takes it gives it back if that fails."""
+        tally = Tally(self._untold, tuple(self._untold_windows))
+        self._untold, self._untold_windows = {}, []
+        return tally
+
+    def give_back(self, tally: Tally) -> None:
+        """The store was not told."""
+        for place, written in tally.written.items():
+            self._untold[place] = self._untold.get(place, Written()).plus(written)
+        self._untold_windows[:0] = tally.unrouted
+
+    def refresh(self, state: Delivery) -> None:
+        """Bring the lines up to date. Only sinks that are ours: others report themselves."""
+        wall_ms = self._clock.wall_ms()
+        owned = {name: sink for name, sink in state.sinks.items() if sink.phase != "unowned"}
+        places = [sink.position for sink in owned.values() if sink.position is not None]
+        if places:
+            self._heads.forget_upto(min(places))
+        self.sinks = {name: self._line(name, sink, state, wall_ms) for name, sink in owned.items()}
+        self.sinks |= {name: self._left(name, fault) for name, fault in self.given_up.items()}
+
+    def _left(self, name: str, fault: Fault) -> SinkView:
+        return SinkView(name, "failed", None, None, None, self._rows.get(name, 0), fault.document())
+
+    def _line(self, name: str, sink: SinkState, state: Delivery, wall_ms: int) -> SinkView:
+        # Until its cursor is read again, what the sink itself had last is as good as ever: copies never move
+        # back. How far it lags is not known.
+        before, forgotten = self.sinks.get(name), sink.phase != "ready"
+        return SinkView(
+            name=name,
+            state=_state_of(sink, state.head),
+            cursor=text_of(sink.cursor) or (before.cursor if forgotten and before else None),
+            position=None if _lacks_a_table(sink) else text_of(sink.position),
+            lag_ms=self._lag(sink.position, state.head, wall_ms),
+            rows_applied=self._rows.get(name, 0),
+            error=_error_of(sink),
+            tables=before.tables
+            if forgotten and before
+            else {
+                table: {
+                    "status": copy.status,
+                    "at": text_of(copy.at),
+                    "error": _trouble_of(table, copy),
+                    "resumed": 0 if copy.durable is None else copy.durable.resumed,
+                    "rows_applied": self._written.get((name, table), Written()).applied,
+                }
+                for table, copy in sink.copies.items()
+            },
+        )
+
+    def _lag(self, position: Position | None, head: Position | None, wall_ms: int) -> int | None:
+        """Since when the sink lacks something: the commit time of the first head beyond its position."""
+        if position is None or head is None:
+            return None
+        if position >= head:
+            return 0
+        since = self._heads.first_after(position)
+        return None if since is None else max(0, wall_ms - since)
+
+    def changed_sinks(self) -> dict[str, dict[str, Any]]:
+        """Reports that differ from what was last handed out. Of a sink whose cursor was not read yet, others
+        may have told more than we know."""
+        at_ms = self._clock.wall_ms()
+        changed = {
+            name: {**asdict(line), "at_ms": at_ms}
+            for name, line in self.sinks.items()
+            if self._reported.get(name) != line and (line.tables or line.error)
+        }
+        self._reported = dict(self.sinks)
+        return changed
+
+    def report_again(self, sinks: Iterable[str]) -> None:
+        """The reports of these were handed out, but did not arrive."""
+        for name in sinks:
+            self._reported.pop(name, None)
+
+    def runner(self) -> dict[str, Any]:
+        """This runner's own report."""
+        fault = self.source_fault
+        return {
+            "head": text_of(self.head),
+            "oldest": text_of(self.oldest),
+            "seen_at_ms": self.seen_at_ms,
+            "observed_at_ms": self._clock.wall_ms(),
+            "error": None if fault is None else fault.document(),
+        }
+
+
+def _state_of(sink: SinkState, head: Position | None) -> str:
+    if sink.paused:
+        return "paused"
+    if sink.failures or any(copy.hold or copy.fault for copy in sink.copies.values()):
+        return "failed"
+    if _lacks_a_table(sink):
+        return "backfilling"
+    return "current" if sink.position is not None and sink.position == head else "behind"
+
+
+def _lacks_a_table(sink: SinkState) -> bool:
+    return any(copy.status == "unseeded" for copy in sink.copies.values())
+
+
+def _error_of(sink: SinkState) -> dict[str, Any] | None:
+    if sink.fault is not None:
+        return sink.fault.document()
+    for table, copy in sink.copies.items():
+        if copy.hold is not None:
+            return {
+                "code": copy.hold.code,
+                "message": copy.hold.message,
+                "retryable": False,
+                "fix": how_to_resume(table),
+            }
+        if copy.fault is not None:
+            return copy.fault.document() | {"message": unread(table, copy.fault)}
+    return None
+
+
+def _trouble_of(table: str, copy: Copy) -> dict[str, Any] | None:
+    """Why a copy does not go on."""
+    if copy.hold is not None:
+        return {"code": copy.hold.code, "message": copy.hold.message}
+    fault = copy.fault
+    if fault is None:
+        return None
+    return {"code": fault.code, "message": unread(table, fault), "fix": fault.fix}

@@ -1,0 +1,191 @@
+"""The document behind `truecut status`: what the runners last reported, put together.
+
+While somebody runs the pipeline, lag is as that runner told it; of one that nobody runs, as the source itself
+says now (`standing`). Totals are those of all runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from truecut.config.settings import Pipeline, SinkSettings
+from truecut.model.position import Position
+from truecut.runtime.control import Reports
+from truecut.runtime.pauses import Pauses, how_to_resume
+from truecut.runtime.standing import Standing
+from truecut.runtime.totals import Written
+
+SCHEMA = "truecut.status/v1"
+
+
+def status_document(
+    pipeline: Pipeline, reports: Reports, pauses: Pauses, standing: Standing | None = None
+) -> dict[str, Any]:
+    """`truecut.status/v1`. Sinks that were taken out of the file are listed as retired."""
+    return _Status(pipeline, reports, pauses, standing, reports.totals.by_sink()).document()
+
+
+@dataclass(frozen=True, slots=True)
+class _Status:
+    """One document in the making."""
+
+    pipeline: Pipeline
+    reports: Reports
+    pauses: Pauses
+    standing: Standing | None  # of the source, where nobody runs the pipeline
+    applied: Mapping[str, int]  # sink → rows of all runs
+    now_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+
+    def document(self) -> dict[str, Any]:
+        wanted = {sink.name for sink in self.pipeline.sinks}
+        sinks = [self._sink(sink) for sink in self.pipeline.sinks]
+        retired = [
+            self._retired(name, report) for name, report in self.reports.sinks.items() if name not in wanted
+        ]
+        return {
+            "schema": SCHEMA,
+            "pipeline": self.pipeline.name,
+            "state": self._state(sinks),
+            "observed_at": _iso(self.now_ms),
+            "source": self._source(),
+            "sinks": sinks + retired,
+            "tables": [self._table(str(table.name)) for table in self.pipeline.tables],
+            "copies": [copy for sink in self.pipeline.sinks for copy in self._copies(sink)],
+        }
+
+    def _state(self, sinks: list[dict[str, Any]]) -> str:
+        if not self.reports.running:
+            return "stopped"
+        if self.pauses.everything:
+            return "paused"
+        return "failed" if sinks and all(sink["state"] == "failed" for sink in sinks) else "running"
+
+    def _source(self) -> dict[str, Any]:
+        last = self.reports.last
+        head, oldest, error = last.get("head"), last.get("oldest"), last.get("error")
+        seen_at_ms = last.get("seen_at_ms")
+        if self.standing is not None:
+            fault, seen = self.standing.fault, self.standing.seen
+            error = None if fault is None else fault.document()
+            if seen is not None:
+                head, oldest, seen_at_ms = str(seen.head), str(seen.oldest), self.now_ms
+        return {
+            "type": self.pipeline.source.type,
+            "head": head,
+            "captured": head,  # the source keeps its own history: seen is captured
+            "released": None,
+            "oldest": oldest,
+            "seen_at": None if seen_at_ms is None else _iso(int(seen_at_ms)),
+            "retained_bytes": None,
+            "unrouted": dict(self.reports.totals.unrouted),
+            "error": error,
+        }
+
+    # --- sinks ----------------------------------------------------------------------------------------
+
+    def _sink(self, sink: SinkSettings) -> dict[str, Any]:
+        report = self.reports.sinks.get(sink.name)
+        paused = self.pauses.everything or sink.name in self.pauses.sinks
+        if report is None:
+            report = {"state": "behind", "cursor": None, "lag_ms": None, "error": None}
+        lag_ms = self._lag_ms(sink, report)
+        state = "paused" if paused else self._state_now(str(report["state"]), lag_ms)
+        return self._line(sink.name, state, {**report, "lag_ms": lag_ms})
+
+    def _lag_ms(self, sink: SinkSettings, report: Mapping[str, Any]) -> int | None:
+        """As told by whoever runs it. While the source does not answer, nobody knows what has come since."""
+        if self.standing is not None:
+            return self.standing.lag_ms(self._place(sink, report), now_ms=self.now_ms)
+        told, last = report["lag_ms"], self.reports.last
+        if told is None or not last.get("error"):
+            return None if told is None else int(told)
+        unseen_ms = self.now_ms - int(last.get("seen_at_ms") or 0)
+        return max(int(told), unseen_ms)
+
+    def _place(self, sink: SinkSettings, report: Mapping[str, Any]) -> Position | None:
+        """Where a sink was left. A table that was paused then, and is not now, counts again; one that nobody
+        has told of is not there at all."""
+        told: Mapping[str, Any] = report.get("tables", {})
+        if report.get("position") is None or sink.modes.keys() - told.keys():
+            return None
+        copies = [told[table] for table in sink.modes if table not in self.pauses.tables]
+        places = [copy["at"] for copy in copies if copy["status"] == "streaming"]
+        return Position.parse(min(places, default=report["position"]))
+
+    def _state_now(self, state: str, lag_ms: int | None) -> str:
+        """A sink that was current when it was left may be behind by now, and one that was paused then is not
+        any more."""
+        if self.standing is None or state not in ("current", "behind", "paused"):
+            return state
+        return "current" if lag_ms == 0 else "behind"
+
+    def _retired(self, name: str, report: Mapping[str, Any]) -> dict[str, Any]:
+        return self._line(name, "retired", {**report, "lag_ms": None, "error": None})
+
+    def _line(self, name: str, state: str, report: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "name": name,
+            "state": state,
+            "cursor": report.get("cursor"),
+            "lag_ms": report["lag_ms"],
+            "rows_applied": self.applied.get(name, 0),
+            "error": report.get("error"),
+        }
+
+    # --- tables ---------------------------------------------------------------------------------------
+
+    def _table(self, name: str) -> dict[str, Any]:
+        copies = {s.name: self._told(s.name, name) for s in self.pipeline.sinks if name in s.modes}
+        errors = [copy["error"] for copy in copies.values() if copy and copy["error"] is not None]
+        states = {self._copy_state(sink, name, told) for sink, told in copies.items()}
+        totals = self.reports.totals
+        filled = [rows.backfilled for (_, table), rows in totals.written.items() if table == name]
+        return {
+            "name": name,
+            "state": "paused" if name in self.pauses.tables else _worst(states),
+            "rows_backfilled": sum(filled),
+            "rows_unrouted": totals.unrouted.get(name, 0),
+            "error": errors[0] if errors else None,
+        }
+
+    def _told(self, sink: str, table: str) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.reports.sinks.get(sink, {}).get("tables", {}).get(table, {})
+        return found
+
+    def _copies(self, sink: SinkSettings) -> Iterable[dict[str, Any]]:
+        for table, mode in sink.modes.items():
+            told = self._told(sink.name, table)
+            error = told.get("error")
+            yield {
+                "table": table,
+                "sink": sink.name,
+                "mode": mode,
+                "state": self._copy_state(sink.name, table, told),
+                "replicated_upto": told.get("at"),
+                "rows_applied": self.reports.totals.written.get((sink.name, table), Written()).applied,
+                "error": None if error is None else {"fix": how_to_resume(table), **error},
+                "certified_upto": None,
+                "verified_upto": None,
+                "verified_at": None,
+            }
+
+    def _copy_state(self, sink: str, table: str, told: Mapping[str, Any]) -> str:
+        """One that nobody tells of was never seeded, unless somebody has ever written to it."""
+        if told or (sink, table) not in self.reports.totals.written:
+            return "failed" if told.get("error") else _STATES[told.get("status")]
+        return "failed" if self.reports.sinks.get(sink, {}).get("error") else "streaming"
+
+
+_STATES = {None: "pending", "unseeded": "backfilling", "held": "failed", "streaming": "streaming"}
+
+
+def _worst(states: set[str]) -> str:
+    return next((state for state in ("failed", "backfilling", "pending") if state in states), "streaming")
+
+
+def _iso(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
