@@ -13,7 +13,7 @@ from truecut.cli.parameters import pipeline_argument
 from truecut.errors import ExitCode
 
 if TYPE_CHECKING:
-    from truecut.runtime.finding import Check, Finding
+    from truecut.model.finding import Check, Finding
 
 LINES_MAX = 10
 _MARKS = {"ok": "✓", "warning": "!", "error": "✗"}
@@ -30,7 +30,7 @@ def command(file: Path, as_json: bool) -> None:
     """
     from truecut.cli.output import print_json
     from truecut.config.load import load
-    from truecut.runtime.checks import examine
+    from truecut.runtime.doctor import examine
 
     pipeline = load(file, environ=os.environ)
     checks = []

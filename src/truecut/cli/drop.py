@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import click
@@ -11,16 +10,19 @@ import click
 from truecut.cli.parameters import pipeline_argument
 from truecut.errors import TruecutError
 
+NAMED_MAX = 20
+
 
 @click.command()
 @pipeline_argument
 def command(file: Path) -> None:
-    """Remove the state of FILE: leases, pauses, reports.
+    """Remove the state of FILE: leases, pauses, reports; nothing that Truecut did not make.
 
     Data and cursors at the sinks stay: a later run of the same file goes on where it was.
     """
     from truecut.config.load import load
     from truecut.runtime.control import open_control
+    from truecut.state_folder import CONTROL, remove
 
     pipeline = load(file, environ=os.environ)
     control = open_control(pipeline.control, pipeline=pipeline.name)
@@ -31,9 +33,13 @@ def command(file: Path) -> None:
                 f"pipeline {pipeline.name} is running",
                 fix="Stop it first, then drop it.",
             )
-        control.forget()
+        alone = control.forget()
     finally:
         control.close()
-    if pipeline.state.exists():
-        shutil.rmtree(pipeline.state)
+    here = pipeline.control.reveal() == str(pipeline.state / CONTROL)
+    kept = remove(pipeline.state, control=alone and here)
     click.echo(f"dropped the state of {pipeline.name}; data at the sinks was not touched")
+    if kept:
+        names = ", ".join(path.name for path in kept[:NAMED_MAX])
+        more = f" and {len(kept) - NAMED_MAX} more" if len(kept) > NAMED_MAX else ""
+        click.echo(f"kept in {pipeline.state}: {names}{more}")

@@ -25,6 +25,8 @@ _listen = click.option(
     "--listen", type=ADDRESS, required=True, metavar="HOST:PORT", help="Where; port 0 takes a free one."
 )
 _LOOK_S = 0.2
+# What gRPC itself would print, of a port that is taken, say, stands in our own sentence.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 @click.command()
@@ -35,9 +37,9 @@ _LOOK_S = 0.2
 @security_options
 def serve(data: Path, listen: str, coordinator: str, advertise: str | None, files: SecurityFiles) -> None:
     """Run a log node: it keeps replicas of segments in its folder, and serves them."""
-    from truecut.journal.address import Address
     from truecut.journal.replicated.node import Node
     from truecut.journal.replicated.node_server import Heartbeat, NodeServer
+    from truecut.listen_address import Address
 
     security = _security(files, listen)
     node = Node(data, security)
@@ -79,11 +81,11 @@ def serve(data: Path, listen: str, coordinator: str, advertise: str | None, file
 @security_options
 def coordinate(data: Path, listen: str, node_timeout: int, replace_after: int, files: SecurityFiles) -> None:
     """Run the coordinator: it knows the nodes, places segments on them, decides where segments end."""
-    from truecut.journal.address import Address
     from truecut.journal.replicated.coordinator import Coordinator
     from truecut.journal.replicated.coordinator_server import serve_coordinator
     from truecut.journal.replicated.keeper import Keeper
     from truecut.journal.replicated.registry import Registry
+    from truecut.listen_address import Address
 
     security = _security(files, listen)
     coordinator = Coordinator(
@@ -132,8 +134,8 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _security(files: SecurityFiles, listen: str) -> Security:
-    from truecut.journal.address import Address
     from truecut.journal.replicated.wire import require_protected
+    from truecut.listen_address import Address
 
     security = files.read()
     require_protected(Address.parse(listen), security)

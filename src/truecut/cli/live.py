@@ -1,55 +1,75 @@
-"""What `run` shows: a live table on a terminal, plain lines elsewhere."""
+"""What `run` shows: a live table on a terminal; elsewhere a line of the log now and then."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 import time
 from collections.abc import Iterator
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from truecut.config.settings import Pipeline
-from truecut.runtime.view import SinkView, View
+from truecut.events import tell
+from truecut.runtime.run_report import SinkView, View
 
 LINES_MAX = 10
-PLAIN_EVERY_S = 5.0
+STOPPING = "stopping: what is in flight ends, then cursors are made durable (once more: at once)"
+PLAIN_EVERY_S = 60.0
 _COLOURS = {"current": "green", "behind": "yellow", "backfilling": "cyan", "paused": "blue", "failed": "red"}
 _BADNESS = {"failed": 0, "backfilling": 1, "behind": 2, "paused": 3, "current": 4}
 
 
-class Show:
-    """Receives views from the runner's loop."""
+_log = logging.getLogger(__name__)
 
-    def __init__(self, pipeline: Pipeline, console: Console, live: Live | None) -> None:
+
+class Show:
+    """Receives views from the runner's loop, and keeps the last one."""
+
+    def __init__(self, pipeline: Pipeline, live: Live | None) -> None:
         self._pipeline = pipeline
-        self._console = console
         self._live = live
         self._rates = _Rates()
         self._last_line = ""
-        self._last_at = 0.0
+        self._last_at = time.monotonic()
+        self._stopping = False
+        self.view: View | None = None
 
     def note(self, text: str) -> None:
-        """Something worth a line."""
+        """What it is doing, before there is anything to show."""
         if self._live is not None:
             self._live.update(Text(f"… {text}", style="dim"))
         else:
-            self._console.print(text, highlight=False)
+            tell(_log, logging.INFO, text)
+
+    def stopping(self) -> None:
+        """Somebody has asked for a stop: what is in flight ends first."""
+        self._stopping = True
+        if self._live is None:
+            tell(_log, logging.INFO, STOPPING)
+        elif self.view is None:
+            self.note(STOPPING)
+        else:
+            self.update(self.view)
 
     def update(self, view: View) -> None:
         """A new view."""
+        self.view = view
         rate = self._rates.of(sum(line.rows_applied for line in view.sinks.values()))
         if self._live is not None:
-            self._live.update(Group(_table(self._pipeline, view, rate), *_bars(view)))
+            note = [Text(f"… {STOPPING}", style="dim")] if self._stopping else []
+            self._live.update(Group(_table(self._pipeline, view, rate), *_bars(view), *note))
             return
         line = _plain(view)
         now = time.monotonic()
         if line != self._last_line and now - self._last_at >= PLAIN_EVERY_S:
-            self._console.print(line, highlight=False, soft_wrap=True)
+            tell(_log, logging.INFO, line, position=view.head)
             self._last_line, self._last_at = line, now
 
 
@@ -71,10 +91,10 @@ def live_view(pipeline: Pipeline) -> Iterator[Show]:
     """A live table while the block runs, if stderr is a terminal."""
     console = Console(file=sys.stderr)
     if not console.is_terminal:
-        yield Show(pipeline, console, None)
+        yield Show(pipeline, None)
         return
     with Live(console=console, refresh_per_second=4) as live:
-        yield Show(pipeline, console, live)
+        yield Show(pipeline, live)
 
 
 def worst_first(lines: list[SinkView]) -> list[SinkView]:
@@ -85,10 +105,14 @@ def worst_first(lines: list[SinkView]) -> list[SinkView]:
 def _table(pipeline: Pipeline, view: View, rate: float) -> Table:
     total = len(view.sinks)
     shown = list(view.sinks.values()) if total <= LINES_MAX else worst_first(list(view.sinks.values()))
-    head = "…" if view.head is None else f"…{str(view.head)[-7:]}"
-    title = f"{pipeline.name}  source at {head}  {rate:,.0f} rows/s"
+    head = "not seen yet" if view.head is None else f"at …{str(view.head)[-7:]}"
+    title = f"{escape(pipeline.name)}  source {head}  {rate:,.0f} rows/s"
+    if view.unrouted:
+        title += f"  {sum(view.unrouted.values()):,} rows matched no sink"
     if view.source_fault is not None:
-        title += f"  [red]{view.source_fault.message}[/red]"
+        title += f"  [red]{escape(view.source_fault.message)}[/red]"
+    if view.control_fault is not None:
+        title += f"  [red]{escape(view.control_fault.message)}[/red]"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for name in ("sink", "state", "cursor", "lag", "rows"):
         table.add_column(name, justify="right" if name in ("lag", "rows") else "left")
@@ -105,7 +129,7 @@ def _bars(view: View) -> list[RenderableType]:
     """One bar for each seed that is running."""
     bars: list[RenderableType] = []
     for sinks, fraction in view.seeds.items():
-        who = sinks[0] if len(sinks) == 1 else f"{len(sinks):,} sinks"
+        who = escape(sinks[0]) if len(sinks) == 1 else f"{len(sinks):,} sinks"
         line = Table.grid(padding=(0, 1))
         line.add_row(f"seeding {who}", ProgressBar(total=1, completed=fraction, width=30), f"{fraction:.0%}")
         bars.append(line)
@@ -114,7 +138,7 @@ def _bars(view: View) -> list[RenderableType]:
 
 def _cells(line: SinkView) -> list[Text | str]:
     return [
-        line.name,
+        Text(line.name),
         Text(line.state, style=_COLOURS.get(line.state, "")),
         "" if line.cursor is None else f"…{line.cursor[-7:]}",
         "" if line.lag_ms is None else f"{line.lag_ms / 1000:.1f} s",
@@ -131,6 +155,10 @@ def _plain(view: View) -> str:
     worst = [line for line in worst_first(list(view.sinks.values())) if line.error is not None][:3]
     errors = "".join(f"; {line.name}: {line.error['message']}" for line in worst if line.error)
     source = f"; source: {view.source_fault.message}" if view.source_fault else ""
+    store = f"; control store: {view.control_fault.message}" if view.control_fault else ""
     rows = sum(line.rows_applied for line in view.sinks.values())
     seeds = "".join(f"; seeding {len(sinks)} at {done:.0%}" for sinks, done in view.seeds.items())
-    return f"head {view.head}; {counts}; {rows:,} rows applied{seeds}{errors}{source}"
+    head = "source not seen yet" if view.head is None else f"source at {view.head}"
+    lost = sum(view.unrouted.values())
+    unrouted = f"; {lost:,} rows matched no sink" if lost else ""
+    return f"{head}; {counts}; {rows:,} rows applied{unrouted}{seeds}{errors}{source}{store}"

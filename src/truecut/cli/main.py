@@ -6,7 +6,11 @@ and Spark, DuckDB and pydantic take their time. Each module offers `command`.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
@@ -30,8 +34,9 @@ COMMANDS = {
     "drop": "Forget a pipeline's state; data at sinks stays.",
     "schema": "Print the pipeline file's JSON Schema.",
     "journal": "The log on its own: append, read, inspect.",
+    "completion": "Print a completion script for bash, zsh or fish.",
 }
-NOT_YET = frozenset({"backfill", "verify", "certificate", "dlq", "ui"})
+NOT_YET = frozenset({"capture", "backfill", "verify", "certificate", "dlq", "ui"})
 
 _INTERRUPTED = 130
 _GLOBAL_OPTIONS = ("--log-level", "--log-format")
@@ -119,13 +124,28 @@ def cli(log_level: str, log_format: str) -> None:
 def main(args: Sequence[str] | None = None) -> None:
     """Run a command and exit: a message on stderr and the exit code of the interface, never a traceback."""
     arguments = list(sys.argv[1:] if args is None else args)
+    exited: list[int] = []
+    if args is None:  # the process is ours
+        atexit.register(_leave, exited)  # the first to be registered is the last to be called
     try:
         code = _run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough
         _abandon_stdout()
         code = ExitCode.FAILED
+    exited.append(code)
     sys.exit(code)
+
+
+def _leave(exited: list[int]) -> None:
+    """End the process here if threads are left behind, in a hanging call or by a signal: while Python goes
+    down it ends each of them that comes back from DuckDB, and C++ makes an abort of that."""
+    if not exited or not any(thread.daemon for thread in threading.enumerate()):
+        return
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(exited[0])
 
 
 def _run(arguments: list[str]) -> int:
@@ -137,6 +157,8 @@ def _run(arguments: list[str]) -> int:
         return ExitCode.WRONG_INPUT if isinstance(error, click.UsageError) else error.exit_code
     except click.Abort:
         return _INTERRUPTED
+    except SystemExit as ended:  # a command's own code: 1 of a health check, 128 and a signal's number
+        return ended.code if isinstance(ended.code, int) else ExitCode.OK
     except TruecutError as error:
         click.echo(str(error), err=True)
         return error.exit_code
@@ -167,6 +189,4 @@ def _report_bug(error: Exception, *, debug: bool) -> None:
 
 def _abandon_stdout() -> None:
     """Python flushes stdout once more at exit; let that go nowhere instead of failing."""
-    import os
-
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

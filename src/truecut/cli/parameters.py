@@ -23,21 +23,23 @@ class _Duration(click.ParamType[int]):
             self.fail(f"{value!r} is {error}", param, ctx)
 
 
-class _Place(click.ParamType[Position]):
+class _Place(click.ParamType[Position | str]):
+    """A position, or text that is for the source to understand."""
+
     name = "position"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Position:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Position | str:
         try:
-            return Position.parse(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+            return value if isinstance(value, Position) else Position.parse(str(value))
+        except ValueError:
+            return str(value)
 
 
 class _Address(click.ParamType[str]):
     name = "address"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from truecut.journal.address import Address
+        from truecut.listen_address import Address
 
         try:
             return str(Address.parse(str(value)))

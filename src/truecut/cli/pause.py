@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from truecut.cli.parameters import pipeline_argument
+from truecut.config.finding import did_you_mean, show
 from truecut.errors import ExitCode, TruecutError
 
+NAMES_SHOWN_MAX = 20
 _sink = click.option("--sink", metavar="S", help="Only this sink.")
 _table = click.option("--table", metavar="T", help="Only this table, at every sink.")
 
@@ -48,18 +51,20 @@ def _checked(file: Path, sink: str | None, table: str | None) -> Path:
     if sink is not None and table is not None:
         raise click.UsageError("--sink and --table exclude each other")
     pipeline = load(file, environ=os.environ)
-    if sink is not None and sink not in {s.name for s in pipeline.sinks}:
-        raise _unknown("sink", sink)
-    if table is not None and table not in {str(t.name) for t in pipeline.tables}:
-        raise _unknown("table", table)
+    require_known("sink", sink, [s.name for s in pipeline.sinks])
+    require_known("table", table, [str(t.name) for t in pipeline.tables])
     return pipeline.state
 
 
-def _unknown(kind: str, name: str) -> TruecutError:
-    return TruecutError(
+def require_known(kind: str, name: str | None, names: Sequence[str]) -> None:
+    """Refuse a name that the pipeline does not have, with the one that was probably meant."""
+    if name is None or name in names:
+        return
+    more = f" and {len(names) - NAMES_SHOWN_MAX} more" if len(names) > NAMES_SHOWN_MAX else ""
+    raise TruecutError(
         "TC1090",
-        f"the pipeline has no {kind} {name!r}",
-        fix="Names are listed by `truecut status FILE`.",
+        f"the pipeline has no {kind} {show(name)}{did_you_mean(name, names)}",
+        fix=f"Its {kind}s are {', '.join(names[:NAMES_SHOWN_MAX])}{more}.",
         exit_code=ExitCode.WRONG_INPUT,
     )
 

@@ -27,7 +27,7 @@ def command(file: Path, as_json: bool) -> None:
     """
     from truecut.cli.output import print_json
     from truecut.config.load import load
-    from truecut.runtime.forecast import plan_document
+    from truecut.runtime.plan_document import plan_document
 
     document = plan_document(load(file, environ=os.environ))
     if as_json:
@@ -45,7 +45,9 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     for table in document["tables"]:
         error = table["error"]
         size = f"{table['rows']:,} rows, {_size(table['bytes'])}" if error is None else _error(error)
-        yield f"  table {table['name']}: {size}"
+        unrouted = document["unrouted"].get(table["name"], 0)
+        left = f"; {unrouted:,} rows so far matched no sink" if unrouted else ""
+        yield f"  table {table['name']}: {size}{left}"
     yield from _section("create", [_creation(item) for item in document["creates"]])
     yield from _section("read whole", [_seed(item) for item in document["seeds"]])
     yield from _section("stop", [_stop(item) for item in document["stops"]])

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import socket
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import click
 
-from truecut.cli.parameters import DURATION, POSITION, pipeline_argument
-from truecut.cli.signals import stopped_by_signals
+from truecut.cli.parameters import ADDRESS, DURATION, POSITION, pipeline_argument
+from truecut.cli.signals import Interrupted, Signals, received_signals
 from truecut.errors import ExitCode, Retry, TruecutError
+from truecut.events import tell, tell_fault
 from truecut.model.position import Position
 
 if TYPE_CHECKING:
-    from truecut.sources.contract import Source
+    from pyspark.sql import SparkSession
+
+    from truecut.cli.live import Show
+    from truecut.config.settings import Pipeline
+    from truecut.runtime.control import ControlStore
+    from truecut.runtime.run_report import View
+    from truecut.runtime.runner import Runner
+    from truecut.runtime.until import Outcome, Until
+    from truecut.serving.listener import Told
+    from truecut.spark.session import Starting
+
+TOKEN_VARIABLE = "TRUECUT_LISTEN_TOKEN"
+_log = logging.getLogger(__name__)
 
 
 @click.command()
@@ -30,66 +48,293 @@ if TYPE_CHECKING:
 )
 @click.option("--timeout", type=DURATION, metavar="10m", help="Give up after this long (exit 1).")
 @click.option("--accept", is_flag=True, help="Allow replacing data at a sink that already holds some.")
+@click.option(
+    "--listen", type=ADDRESS, metavar="HOST:PORT", help="Serve /metrics, /healthz and /readyz meanwhile."
+)
+@click.option("--log-file", type=click.Path(path_type=Path, dir_okay=False), help="Log there, not to stderr.")
+@click.option("--json", "as_json", is_flag=True, help="The summary as JSON (truecut.run/v1) on stdout.")
+@click.pass_context
 def command(
-    file: Path, until_caught_up: bool, until_position: Position | None, timeout: int | None, accept: bool
+    context: click.Context,
+    file: Path,
+    until_caught_up: bool,
+    until_position: Position | str | None,
+    timeout: int | None,
+    accept: bool,
+    listen: str | None,
+    log_file: Path | None,
+    as_json: bool,
 ) -> None:
     """Run the pipeline in FILE.
 
     Runs until stopped with Ctrl-C, which stops cleanly; the next run resumes. Several runners of one
     pipeline share its sinks between them.
     """
+    began = time.monotonic()
     if until_caught_up and until_position is not None:
         raise click.UsageError("--until-caught-up and --until-position exclude each other")
     from truecut.cli.live import live_view
+    from truecut.cli.output import set_up_logging
     from truecut.config.load import load
-    from truecut.runtime.control import open_control
-    from truecut.runtime.ending import Until
-    from truecut.runtime.runner import Runner
-    from truecut.runtime.trace import Trace
-    from truecut.sources.ducklake import DuckLakeSource
-    from truecut.spark.session import open_session
+    from truecut.runtime.until import Until
 
+    if log_file is not None:
+        options = context.find_root().params
+        set_up_logging(level=options["log_level"], form=options["log_format"], file=log_file)
     pipeline = load(file, environ=os.environ)
     _prepare_state(pipeline.state)
-    control = open_control(pipeline.control, pipeline=pipeline.name)
-    with live_view(pipeline) as show:
-        show.note("starting Spark")
-        _look_at(DuckLakeSource(pipeline.source.address, generation=1))
-        spark = open_session(
-            app=pipeline.name,
-            master=pipeline.spark.master,
-            conf=pipeline.spark.conf,
-            scratch=pipeline.state,
+    if isinstance(until_position, str):
+        until_position = _position(pipeline, until_position)
+    until = Until(caught_up=until_caught_up, position=until_position, timeout_ms=timeout)
+    with received_signals() as signals:
+        with _told(pipeline, listen) as told, live_view(pipeline) as show:
+            ending = _Command(pipeline, until, accept, show, told, signals, began).run()
+        _end(ending, until, signals, as_json=as_json, seconds=time.monotonic() - began)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """How it came out; `view` is None where the loop never turned."""
+
+    outcome: Outcome
+    view: View | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """One run, from the first look to the stopped Spark."""
+
+    pipeline: Pipeline
+    until: Until
+    accept: bool
+    show: Show
+    told: Told | None
+    signals: Signals
+    began: float
+
+    def run(self) -> _Ending:
+        from truecut.runtime.until import Outcome
+
+        with ExitStack() as stack:
+            try:
+                ready = self.signals.waiting_for(lambda: self._begin(stack), deadline=self._deadline)
+            except Interrupted:
+                tell(_log, logging.INFO, "stopped before it had begun")
+                return _Ending(Outcome(reached=False), None)
+            except TimeoutError:
+                late = {sink.name: "Spark has not started in time" for sink in self.pipeline.sinks}
+                return _Ending(Outcome(reached=False, stragglers=late), None)
+            return ready if isinstance(ready, _Ending) else self._carry(*ready)
+
+    @property
+    def _deadline(self) -> float | None:
+        limit_ms = self.until.timeout_ms if self.until.finite else None
+        return None if limit_ms is None else self.began + limit_ms / 1000
+
+    def _begin(self, stack: ExitStack) -> _Ending | tuple[Starting, SparkSession, ControlStore]:
+        """Everything that comes before the loop: slow, and perhaps in vain. `stack` ends what it starts."""
+        from truecut.runtime.control import open_control
+        from truecut.spark.settings import refused_master
+
+        unfit = refused_master(self.pipeline)
+        if unfit is not None:
+            raise TruecutError.of(unfit, ExitCode.UNFIT_ENVIRONMENT)
+        if self.until.finite and (view := self._nothing_to_do()) is not None:
+            from truecut.runtime.until import Outcome
+
+            return _Ending(Outcome(reached=True), view)
+        self.show.note("starting Spark: its JVM")
+        starting = self._start()
+        stack.callback(starting.end)
+        self.signals.before_leaving(starting.kill)
+        if self.signals.received:  # nobody waits for us any more
+            starting.kill()
+            raise Interrupted
+        control = open_control(self.pipeline.control, pipeline=self.pipeline.name)
+        stack.callback(control.close)
+        _look_at(self.pipeline)
+        return starting, self._session(starting), control
+
+    def _nothing_to_do(self) -> View | None:
+        """Where everything stands, if all of it is where it shall be. Spark is not needed to see that."""
+        from truecut.runtime.dry_run import look_ahead, nothing_lacks
+        from truecut.runtime.run_report import View
+
+        try:
+            outlook = look_ahead(self.pipeline)
+        except TruecutError as error:
+            if error.fault.retry is not Retry.RETRYABLE:
+                raise
+            return None  # busy: the run waits for it
+        if not nothing_lacks(outlook, self.until.position):
+            return None
+        view = View(self.pipeline)
+        view.observed(outlook.seen)
+        view.refresh(outlook.state)
+        view.unrouted = outlook.known.unrouted
+        return view
+
+    def _start(self) -> Starting:
+        from truecut.spark.session import Starting
+
+        spark = self.pipeline.spark
+        return Starting(
+            app=self.pipeline.name, master=spark.master, conf=spark.conf, scratch=self.pipeline.state
         )
+
+    def _session(self, starting: Starting) -> SparkSession:
+        from truecut.spark.jvm import JvmEnded
+        from truecut.spark.settings import refused
+
+        try:
+            return starting.session()
+        except JvmEnded as ended:
+            raise refused(self.pipeline, ended.said) from None
+        except Exception as error:  # noqa: BLE001 - Spark raises many kinds
+            raise refused(self.pipeline, str(error)) from None
+
+    def _carry(self, starting: Starting, spark: SparkSession, control: ControlStore) -> _Ending:
+        from truecut.runtime.jobs import Jobs
+        from truecut.runtime.prompt_source import PromptSource
+        from truecut.runtime.runner import Runner
+        from truecut.runtime.trace import Trace
+        from truecut.sources.registry import open_source
+
+        pipeline = self.pipeline
+        name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         runner = Runner(
             pipeline,
-            name=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}",
-            spark=spark,
-            open_source=lambda g: DuckLakeSource(pipeline.source.address, generation=g),
+            name=name,
+            jobs=Jobs(pipeline, spark, runner=name),
+            open_source=lambda g: PromptSource(
+                open_source(pipeline.source, generation=g), pipeline.batch.deadline_ms
+            ),
             control=control,
             trace=Trace.from_environment(),
-            until=Until(caught_up=until_caught_up, position=until_position, timeout_ms=timeout),
-            accept=accept,
-            on_view=show.update,
+            until=self._until_left(),
+            accept=self.accept,
+            on_view=self._update,
+            on_turn=lambda: _require_jvm(starting),
         )
-        with stopped_by_signals(runner.stop) as received:
-            outcome = runner.run()
-        spark.stop()
-    control.close()
-    finite = until_caught_up or until_position is not None
-    if received and finite and not outcome.reached:
-        raise SystemExit(128 + received[0])
-    if finite and not outcome.reached:
-        raise _could_not_follow(outcome.stragglers)
+        self._announce(name)
+        try:
+            with self.signals.calling(lambda: self._stop(runner)):
+                outcome = runner.run()
+        finally:
+            if not starting.ended:
+                spark.stop()  # ends what runs: a run that ends by an error does not wait for its jobs either
+        return _Ending(outcome, self.show.view)
+
+    def _until_left(self) -> Until:
+        """The time that the start has taken counts."""
+        limit_ms = self.until.timeout_ms
+        if limit_ms is None:
+            return self.until
+        passed_ms = int((time.monotonic() - self.began) * 1000)
+        return replace(self.until, timeout_ms=max(0, limit_ms - passed_ms))
+
+    def _announce(self, name: str) -> None:
+        from truecut.cli.output import counted
+
+        tables, sinks = len(self.pipeline.tables), len(self.pipeline.sinks)
+        what = f"{counted(tables, 'table')}, {counted(sinks, 'sink')}"
+        tell(_log, logging.INFO, f"started {self.pipeline.name} as {name}: {what}")
+
+    def _update(self, view: View) -> None:
+        self.show.update(view)
+        if self.told is not None:
+            self.told.update(view)
+
+    def _stop(self, runner: Runner) -> None:
+        runner.stop()
+        # In a thread: the signal may have come in the middle of a line.
+        Thread(target=self.show.stopping, daemon=True).start()
 
 
-def _look_at(source: Source) -> None:
-    """A source that cannot be read at all is better said before Spark starts; a busy one is waited for."""
+def _require_jvm(starting: Starting) -> None:
+    """Every job would fail from now on: whoever watches over the run starts another."""
+    if starting.ended:
+        raise TruecutError(
+            "TC5009",
+            "Spark's JVM has ended",
+            fix="Start the run again: it goes on where the sinks stand. Check memory (`spark.driver.memory`, "
+            "the machine's own); spark.log in the state folder may say more.",
+            exit_code=ExitCode.UNFIT_ENVIRONMENT,
+        )
+
+
+def _position(pipeline: Pipeline, text: str) -> Position:
+    """A position in the source's own form, in the generation that the source has now."""
+    from truecut.config.kinds import SOURCES
+    from truecut.runtime.control_readonly import peek
+    from truecut.sources.registry import survey_source
+
     try:
-        source.observe()
+        place = SOURCES[pipeline.source.type].place(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}: {error}", param_hint="--until-position") from None
+    known = peek(pipeline.control, pipeline=pipeline.name)
+    identity = survey_source(pipeline.source).observe().identity
+    return Position(known.generation(identity, at_least=1), place)
+
+
+@contextmanager
+def _told(pipeline: Pipeline, listen: str | None) -> Iterator[Told | None]:
+    """Listen, if the command or the file says so; the command wins."""
+    from truecut.config.secret import Secret
+    from truecut.listen_address import Address
+
+    text = listen or pipeline.listen.address
+    if text is None:
+        yield None
+        return
+    from truecut.serving.listener import Told, listening
+
+    given = os.environ.get(TOKEN_VARIABLE)
+    token = pipeline.listen.token or (Secret(given) if given else None)
+    address = Address.parse(text)
+    if token is None and not address.loopback:
+        remedy = f"set {TOKEN_VARIABLE}, or `listen_token` in the file"
+        raise click.UsageError(f"--listen {address}: other machines can reach it; {remedy}")
+    told = Told(pipeline.name)
+    with listening(address, told, token=token) as bound:
+        tell(_log, logging.INFO, f"listening on http://{bound}: /metrics, /healthz, /readyz")
+        yield told
+
+
+def _end(ending: _Ending, until: Until, signals: Signals, *, as_json: bool, seconds: float) -> None:
+    """The summary, and what the shell is told."""
+    from truecut.cli.output import print_json
+    from truecut.cli.summary import lines, summary
+
+    if ending.view is not None:
+        document = summary(ending.view, ending.outcome, until, seconds=seconds)
+        tell(_log, logging.INFO, f"ended: {document['outcome']}", position=ending.view.head)
+        if as_json:
+            print_json(document)
+        else:
+            click.echo("\n".join(lines(document)))
+    if until.finite and not ending.outcome.reached:
+        if signals.received:
+            raise SystemExit(128 + signals.received[0])
+        raise _could_not_follow(ending.outcome.stragglers)
+
+
+def _look_at(pipeline: Pipeline) -> None:
+    """A source that cannot be read at all is better said before Spark starts; a busy one is waited for."""
+    from truecut.sources.registry import survey_source
+
+    survey = survey_source(pipeline.source)
+    try:
+        findings = survey.check(survey.observe()).findings
     except TruecutError as error:
         if error.fault.retry is not Retry.RETRYABLE:
             raise
+        return
+    for finding in findings:
+        if finding.severity == "error":
+            raise TruecutError.of(finding.fault, ExitCode.UNFIT_ENVIRONMENT)
+        tell_fault(_log, finding.fault)
 
 
 def _could_not_follow(stragglers: Mapping[str, str]) -> TruecutError:

@@ -3,67 +3,101 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from truecut.cli.parameters import DURATION, pipeline_argument
 from truecut.errors import ExitCode
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+COMPLAINTS_MAX = 20
+
 
 @click.command()
 @pipeline_argument
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (truecut.status/v1) on stdout.")
-@click.option("--max-lag", type=DURATION, metavar="5m", help="Exit 1 when a sink lags more, or is unknown.")
+@click.option(
+    "--max-lag",
+    type=DURATION,
+    metavar="5m",
+    help="Exit 1 when a sink lags more or nobody knows, or a copy is held, failed or was never seeded.",
+)
 def command(file: Path, as_json: bool, max_lag: int | None) -> None:
-    """Show where the source, every sink and every table of FILE stand."""
+    """Show where the source, every sink and every table of FILE stand. Nothing is written anywhere.
+
+    While the pipeline runs this is what its runners report; when it does not, the source is looked at.
+    """
     from truecut.cli.output import print_json
     from truecut.config.load import load
-    from truecut.runtime.control import open_control
+    from truecut.runtime.control_readonly import peek_reports
+    from truecut.runtime.health import complaints
     from truecut.runtime.pauses import read_pauses
-    from truecut.runtime.status import status_document
+    from truecut.runtime.standing import look
+    from truecut.runtime.status_document import status_document
 
     pipeline = load(file, environ=os.environ)
-    control = open_control(pipeline.control, pipeline=pipeline.name)
-    document = status_document(pipeline, control.reports(), read_pauses(pipeline.state))
-    control.close()
+    reports = peek_reports(pipeline.control, pipeline=pipeline.name)
+    standing = None if reports.running else look(pipeline, reports)
+    document = status_document(pipeline, reports, read_pauses(pipeline.state), standing)
     if as_json:
         print_json(document)
     else:
         _print(document)
-    if max_lag is not None and any(_lags(sink, max_lag) for sink in document["sinks"]):
+    if max_lag is not None and (found := complaints(document, lag_max_ms=max_lag)):
+        _complain(found)
         raise SystemExit(ExitCode.FAILED)
 
 
-def _lags(sink: dict[str, Any], max_lag_ms: int) -> bool:
-    if sink["state"] in ("retired", "detached"):
-        return False
-    return sink["lag_ms"] is None or sink["lag_ms"] > max_lag_ms
+def _complain(found: Sequence[str]) -> None:
+    more = f"; and {len(found) - COMPLAINTS_MAX:,} more" if len(found) > COMPLAINTS_MAX else ""
+    click.echo(f"not healthy: {'; '.join(found[:COMPLAINTS_MAX])}{more}", err=True)
 
 
-def _print(document: dict[str, Any]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
+def _print(document: Mapping[str, Any]) -> None:
+    from rich.text import Text
 
     from truecut.cli.output import stdout_console
 
     console = stdout_console()
     source = document["source"]
-    console.print(f"{document['pipeline']}: {document['state']}; source at {source['head'] or 'unknown'}")
-    if source["error"]:
-        console.print(f"[red]source: {escape(source['error']['message'])}[/red]")
+    where = f"source at {source['head']}" if source["head"] else "source not seen yet"
+    console.print(Text(f"{document['pipeline']}: {document['state']}; {where}"))
+    _print_error(console, "source", source["error"])
+    _print_table(console, ("sink", "state", "cursor", "lag", "rows"), map(_sink, document["sinks"]))
+    _print_table(console, ("table", "state", "rows seeded", "rows unrouted"), map(_table, document["tables"]))
+    for sink in document["sinks"]:
+        _print_error(console, sink["name"], sink["error"])
+
+
+def _print_table(console: Console, names: Sequence[str], rows: Any) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, pad_edge=False)
-    for name in ("sink", "state", "cursor", "lag", "rows"):
+    for name in names:
         table.add_column(name)
-    for sink in document["sinks"]:
-        lag = "unknown" if sink["lag_ms"] is None else f"{sink['lag_ms'] / 1000:.1f} s"
-        table.add_row(sink["name"], sink["state"], sink["cursor"] or "", lag, f"{sink['rows_applied']:,}")
+    for row in rows:
+        table.add_row(*map(Text, row))  # names are data: no markup
     console.print(table)
-    for sink in document["sinks"]:
-        if sink["error"]:
-            error = sink["error"]
-            console.print(
-                f"[red]{escape(sink['name'])}: {error['code']} {escape(error['message'])}[/red]"
-                f"\n  fix: {escape(error['fix'])}"
-            )
+
+
+def _sink(sink: Mapping[str, Any]) -> list[str]:
+    lag = "unknown" if sink["lag_ms"] is None else f"{sink['lag_ms'] / 1000:.1f} s"
+    return [sink["name"], sink["state"], sink["cursor"] or "", lag, f"{sink['rows_applied']:,}"]
+
+
+def _table(table: Mapping[str, Any]) -> list[str]:
+    return [table["name"], table["state"], f"{table['rows_backfilled']:,}", f"{table['rows_unrouted']:,}"]
+
+
+def _print_error(console: Console, who: str, error: Mapping[str, Any] | None) -> None:
+    from rich.text import Text
+
+    if error is not None:
+        console.print(Text(f"{who}: {error['code']} {error['message']}", style="red"))
+        console.print(Text(f"  fix: {error['fix']}"))

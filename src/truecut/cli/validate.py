@@ -25,7 +25,7 @@ def command(file: Path, as_json: bool) -> None:
 
     Every fault is listed with its place; the exit code is 2 when there is one.
     """
-    from truecut.cli.output import print_json
+    from truecut.cli.output import counted, print_json
     from truecut.config.finding import ConfigError
     from truecut.config.load import load
 
@@ -39,12 +39,8 @@ def command(file: Path, as_json: bool) -> None:
     if as_json:
         print_json(_document(file, pipeline, ()))
     else:
-        tables, sinks = _count(len(pipeline.tables), "table"), _count(len(pipeline.sinks), "sink")
+        tables, sinks = counted(len(pipeline.tables), "table"), counted(len(pipeline.sinks), "sink")
         click.echo(f"{file}: ok; pipeline {pipeline.name}, {tables}, {sinks}")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def _document(file: Path, pipeline: Pipeline | None, findings: Sequence[Finding]) -> dict[str, Any]:
