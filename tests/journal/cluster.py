@@ -14,12 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE_S
 from tests.ports import free_port
 from truecut.errors import TruecutError
 from truecut.journal.replicated.wire import Peer
 from truecut.journal.security import Security
-
-START_S = 30.0
 
 
 class Process:
@@ -57,7 +56,7 @@ class Process:
         assert self.running is not None
         self.running.send_signal(signal.SIGCONT)
         self.running.terminate()
-        return self.running.wait(START_S)
+        return self.running.wait(PATIENCE_S)
 
     def said(self) -> str:
         return self._log.read_text()
@@ -176,7 +175,7 @@ class Cluster:
         finally:
             peer.close()
 
-    def wait_for(self, condition: Callable[[dict[str, Any]], bool], *, timeout_s: float = START_S) -> None:
+    def wait_for(self, condition: Callable[[dict[str, Any]], bool], *, timeout_s: float = PATIENCE_S) -> None:
         """Until the coordinator's status is so."""
         deadline = time.monotonic() + timeout_s
         while True:

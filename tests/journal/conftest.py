@@ -13,9 +13,10 @@ from tests.journal.cluster import Cluster
 from truecut.journal.contract import Journal
 from truecut.journal.local import LocalJournal
 from truecut.journal.replicated.producer import ReplicatedJournal
+from truecut.testing.journals import Open
 
+__all__ = ["FORMS", "Open"]
 FORMS = ("local", "replicated")
-Open = Callable[..., Journal]
 
 
 @pytest.fixture(scope="session")

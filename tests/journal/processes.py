@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 
 from tests.journal.world import content, texts
+from tests.patience import PATIENCE_S
 from truecut.journal.contract import JournalReader
 
 
@@ -33,7 +34,7 @@ def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
 def ended(process: subprocess.Popen[str], stdin: str = "") -> subprocess.CompletedProcess[str]:
     """What it left behind."""
     try:
-        out, err = process.communicate(stdin, timeout=60)
+        out, err = process.communicate(stdin, timeout=PATIENCE_S)
     except subprocess.TimeoutExpired:
         process.kill()
         raise AssertionError(f"{process.args!r} does not end: {process.communicate()}") from None
@@ -95,9 +96,15 @@ class Writer:
 
 
 def check(reader: JournalReader, writers: Sequence[Writer]) -> list[str]:
-    """Each writer's lines are a prefix of what it was fed, one writer's behind the other's; what it
-    acknowledged is at the place it said. Returns what is there."""
+    """As `check_texts`, of what a reader gets. Returns what is there."""
     found = texts(content(reader))
+    check_texts(found, writers)
+    return found
+
+
+def check_texts(found: Sequence[str], writers: Sequence[Writer]) -> None:
+    """Each writer's lines are a prefix of what it was fed, one writer's behind the other's; what it
+    acknowledged is at the place it said."""
     expected = []
     for writer in writers:
         prefix = writer.prefix
@@ -107,7 +114,6 @@ def check(reader: JournalReader, writers: Sequence[Writer]) -> list[str]:
             f"{prefix}-{n}" for n in range(len(writer.acknowledged))
         ]
     assert found == expected
-    return found
 
 
 class Follower:
@@ -128,7 +134,7 @@ class Follower:
             position, text = line.rstrip("\n").split("\t")
             self.read.append((int(position.split("-")[1], 16), text))
 
-    def wait_for(self, count: int, *, timeout_s: float = 60.0) -> None:
+    def wait_for(self, count: int, *, timeout_s: float = PATIENCE_S) -> None:
         """Until it has read so many."""
         deadline = time.monotonic() + timeout_s
         while len(self.read) < count:
@@ -138,5 +144,5 @@ class Follower:
 
     def end(self) -> None:
         self.process.terminate()
-        assert self.process.wait(30) == 0
+        assert self.process.wait(PATIENCE_S) == 0
         self._thread.join()

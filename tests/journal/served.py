@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from truecut.journal.address import Address
+from tests.patience import PATIENCE_S
 from truecut.journal.replicated.coordinator import REPLACE_AFTER_S, Coordinator
 from truecut.journal.replicated.coordinator_server import serve_coordinator
 from truecut.journal.replicated.keeper import Keeper
@@ -15,6 +15,7 @@ from truecut.journal.replicated.node import Node
 from truecut.journal.replicated.node_server import Heartbeat, NodeServer
 from truecut.journal.replicated.registry import Registry
 from truecut.journal.security import Security
+from truecut.listen_address import Address
 
 ANYWHERE = Address("127.0.0.1", 0)
 OPEN = Security()
@@ -70,7 +71,7 @@ def served(folder: Path, *, nodes: int = 2, security: Security = OPEN) -> Iterat
         yield address, found
 
 
-def until(condition: Callable[[], object], *, timeout_s: float = 30.0) -> None:
+def until(condition: Callable[[], object], *, timeout_s: float = PATIENCE_S) -> None:
     """It comes true."""
     deadline = time.monotonic() + timeout_s
     while not condition():

@@ -1,10 +1,12 @@
 """A world in which the segment log's pure machines live through everything that can go wrong.
 
-One seed is one life: messages are lost, late, doubled and out of order; nodes crash, lose what they had not
-synced, or their disk; producers die, sleep and take over from each other; the coordinator forgets what is
-not durable, and takes living nodes for dead (so it is with clocks that jump: nothing else looks at one). From
-seed 2,000,000 on somebody is cut off from everybody else for a while, again and again. The laws are checked
-at every step. Then everything heals, and the log has to hold every event, sealed and read.
+One seed is one life: messages are lost, late, doubled and out of order; cables are cut, in one direction or
+in both, also while a copy is under way; nodes crash and lose what they had not synced; replicas lose their
+files or are damaged, disks are lost, one after the other; producers die, sleep and take over from each other;
+the coordinator forgets what is not durable, hears late of damage, takes living nodes for dead (so it is with
+clocks that jump: nothing else looks at one), and trims what was read; a reader goes by what it was told long
+ago. The laws are checked at every step. Then everything heals, and the log has to hold every event, sealed
+and read.
 
     python -m tests.journal.simulation SEED [BUG]     lives one life again, step by step
 """
@@ -14,68 +16,34 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
+from tests.journal.simulated import (
+    COORDINATOR,
+    TORN,
+    Cables,
+    Copy,
+    Entry,
+    Message,
+    Node,
+    Stored,
+    View,
+    Writer,
+)
 from truecut.core import segment_log as core
-from truecut.core.segment_log import Log, NodeId, Producer, Replica
+from truecut.core.segment_log import Log, NodeId, Producer
 
 REPLICAS = 2
-NODES = 4
+NODES = 5
 PRODUCERS = 2
 EVENTS = 8
+LOST_DISKS_MAX = 2
 TURBULENT_STEPS = 250
-CALM_STEPS = 4_000
-CABLES_CUT_FROM = 2_000_000
+CALM_STEPS = 6_000
 
 
 class LawBroken(AssertionError):
     """What must never be was."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    event: int
-    token: int  # of the producer that wrote it
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    to: str
-    kind: str
-    sender: str = ""
-    segment: int = 0
-    index: int = 0  # also a length, an end, a token
-    known: int = 0
-    entry: Entry | None = None
-
-
-@dataclass(slots=True)
-class Stored:
-    """A replica with its entries; what is beyond `synced` dies in a crash."""
-
-    replica: Replica = field(default_factory=Replica)
-    entries: list[Entry] = field(default_factory=list)
-    synced: int = 0
-
-
-@dataclass(slots=True)
-class Node:
-    up: bool = True
-    lost: bool = False  # the disk
-    stored: dict[int, Stored] = field(default_factory=dict)
-    unanswered: list[Message] = field(default_factory=list)
-
-    def at(self, segment: int) -> Stored:
-        return self.stored.setdefault(segment, Stored())
-
-
-@dataclass(slots=True)
-class Writer:
-    state: Producer = field(default_factory=Producer)
-    up: bool = True
-    first: int = 0  # entries before its segment
-    after: int = 0  # the segment before the one that it asks for
-    closing: tuple[int, int] | None = None
 
 
 @dataclass
@@ -88,15 +56,17 @@ class World:
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
-        self.cuts = random.Random(self.seed) if self.seed >= CABLES_CUT_FROM else None
-        self.cut_off: str | None = None
+        self.cables = Cables()
         self.log = Log()
+        self.damaged: dict[NodeId, frozenset[int]] = {}  # as the coordinator has heard
         self.nodes: dict[NodeId, Node] = {f"n{n}": Node() for n in range(NODES)}
         self.writers = {f"p{n}": Writer() for n in range(PRODUCERS)}
         self.net: list[Message] = []
         self.sure: dict[int, Entry] = {}
+        self.view: list[View] = []
         self.read: list[Entry] = []
         self.turbulent = True
+        self.hurt: set[int] = set()  # segments of which a replica was
         self.ended_once: set[tuple[int, NodeId]] = set()
         self.ends: dict[int, int] = {}
         self.ranks: dict[tuple[NodeId, int], int] = {}
@@ -106,20 +76,22 @@ class World:
     def live(self) -> None:
         for _ in range(TURBULENT_STEPS):
             self.step()
-        self.turbulent, self.cut_off = False, None
-        for node in self.nodes.values():
-            if not node.lost:
-                node.up = True
+        self.calm_down()
         for step in range(CALM_STEPS):
             self.step()
             if step % 50 == 0 and self.finished():
                 return
         self.must(self.finished(), "the log goes on, is sealed and read")
 
+    def calm_down(self) -> None:
+        self.turbulent, self.cables = False, Cables()
+        for node in self.nodes.values():
+            node.up = not node.lost
+
     def finished(self) -> bool:
         sealed = all(
             self.nodes[node].lost or self.nodes[node].at(number).replica.state == "sealed"
-            for number, segment in enumerate(self.log.segments, start=1)
+            for number, segment in self.log.numbered()
             if segment.end is not None
             for node in segment.nodes
         )
@@ -128,23 +100,28 @@ class World:
     def step(self) -> None:
         actions: list[tuple[int, Callable[[], None]]] = [
             (30, self.deliver),
-            (10, self.node_syncs),
+            (10, self.node_moves),
+            (8, self.copies_move),
             (10, self.producer_moves),
             (8, self.coordinator_moves),
             (8, self.consumer_reads),
+            (4, self.consumer_asks),
+            (2, self.trim),
         ]
         if self.turbulent:
             actions += [
                 (3, self.lose_message),
                 (3, self.double_message),
+                (3, self.cut_cables),
+                (2, self.mend_cables),
                 (2, self.node_crashes),
                 (3, self.node_restarts),
                 (1, self.node_loses_disk),
+                (1, self.replica_is_hurt),
                 (1, self.producer_dies),
                 (1, self.producer_takes_over),
                 (1, self.coordinator_restarts),
             ]
-            self.cut_somebody_off()
         weights = [weight for weight, _ in actions]
         self.rng.choices([action for _, action in actions], weights)[0]()
         self.check()
@@ -157,13 +134,15 @@ class World:
             self.net.append(message)
 
     def deliver(self) -> None:
-        if not self.net:
-            return
-        message = self.net.pop(self.rng.randrange(len(self.net)) if self.turbulent else 0)
-        if self.cut_off in (message.to, message.sender or "coordinator"):
+        if self.net:
+            self.arrive(self.net.pop(self.rng.randrange(len(self.net)) if self.turbulent else 0))
+
+    def arrive(self, message: Message) -> None:
+        """Unless there is no way, or nobody at its end."""
+        if not self.cables.whole(message.sender, message.to):
             return
         self.say(f"{message}")
-        if message.to == "coordinator":
+        if message.to == COORDINATOR:
             self.coordinator_hears(message)
         elif message.to in self.nodes:
             if self.nodes[message.to].up:
@@ -171,12 +150,20 @@ class World:
         elif self.writers[message.to].up:
             self.producer_hears(message.to, message)
 
-    def cut_somebody_off(self) -> None:
-        """Sometimes for a moment, sometimes for long; a mended cable is cut again."""
-        if self.cuts is not None and self.cuts.random() < 0.04:
-            everybody = ["coordinator", *self.nodes, *self.writers]
-            self.cut_off = self.cuts.choice(everybody) if self.cut_off is None else None
-            self.say(f"cut off: {self.cut_off}")
+    def cut_cables(self) -> None:
+        """Of somebody, to all others or to one of them; what it hears, what it says, or both."""
+        everybody = [COORDINATOR, *self.nodes, *self.writers]
+        one = self.rng.choice(everybody)
+        others = [other for other in everybody if other != one]
+        if self.rng.random() < 0.5:
+            others = [self.rng.choice(others)]
+        hears, says = self.rng.choice([(True, True), (True, False), (False, True)])
+        self.say(f"cut: {one} {'hears' * hears} {'says' * says} {others}")
+        self.cables.cut |= {(other, one) for other in others if hears}
+        self.cables.cut |= {(one, other) for other in others if says}
+
+    def mend_cables(self) -> None:
+        self.cables = Cables()
 
     def lose_message(self) -> None:
         if self.net:
@@ -189,92 +176,155 @@ class World:
     # --- nodes ---
 
     def node_hears(self, name: NodeId, message: Message) -> None:
-        node = self.nodes[name]
-        stored = node.at(message.segment)
+        node, number = self.nodes[name], message.segment
+        stored = node.at(number)
+        told: int | None = None
         if message.kind == "append":
-            assert message.entry is not None
-            replica, taken = core.take_append(
-                stored.replica, index=message.index, count=1, known=message.known
-            )
-            if taken == "appended":
-                stored.entries.append(message.entry)
-            elif taken == "closed":
-                self.send(Message(message.sender, "closed", name, message.segment))
-            stored.replica = replica
-            if taken in ("appended", "had already"):
-                if "ack_before_fsync" in self.bugs:
-                    self._ack(name, message)
-                else:
-                    node.unanswered.append(message)
+            self._take_append(name, message, stored)
         elif message.kind == "known":
-            stored.replica = core.take_known(stored.replica, known=message.known)
+            node.put(number, core.take_known(stored.replica, known=message.known), stored.entries)
         elif message.kind == "fence":
-            self._sync(name)
-            stored.replica, length = core.take_fence(stored.replica)
-            if length is not None:
-                self.send(Message("coordinator", "fenced", name, message.segment, length))
-        elif message.kind == "copy":
-            source = self.nodes[message.sender]
-            if source.up and len(source.at(message.segment).entries) >= message.index:
-                stored.replica, length = core.take_copy(stored.replica, length=message.index)
-                if length is not None:
-                    if length > len(stored.entries):
-                        stored.entries = source.at(message.segment).entries[:length]
-                    stored.synced = length
-                    self.send(Message("coordinator", "fenced", name, message.segment, length))
+            replica, told = core.take_fence(stored.replica)
+            node.put(number, replica, stored.entries)
+            self._tell("fenced", name, number, told)
         elif message.kind == "end":
-            self._sync(name)
-            stored.replica, end = core.take_end(stored.replica, end=message.index)
-            if end is not None:
-                stored.entries = stored.entries[:end]
-                stored.synced = min(stored.synced, end)
-                self.send(Message("coordinator", "ended", name, message.segment, end))
+            replica, told = core.take_end(stored.replica, end=message.index)
+            node.put(number, replica, stored.entries[: replica.length])
+            self._tell("ended", name, number, told)
+        elif message.kind in ("copy", "copy sealed"):
+            self._take_copy(name, message, stored)
+        elif message.kind == "trimmed":
+            node.drop(message.index, forgetful="trimmed_forgotten" in self.bugs)
 
-    def node_syncs(self) -> None:
-        self._sync(self.rng.choice(list(self.nodes)))
+    def _take_append(self, name: NodeId, message: Message, stored: Stored) -> None:
+        assert message.entry is not None
+        replica, taken = core.take_append(stored.replica, index=message.index, count=1, known=message.known)
+        if taken == "closed":
+            self.send(Message(message.sender, "closed", name, message.segment))
+        elif taken != "gap":
+            entries = [*stored.entries, message.entry] if taken == "appended" else stored.entries
+            self.nodes[name].put(message.segment, replica, entries)
+            if message.index <= replica.synced or "ack_before_fsync" in self.bugs:
+                self.send(Message(message.sender, "ack", name, message.segment, message.index))
+            else:
+                self.nodes[name].unanswered.append(message)
 
-    def _sync(self, name: NodeId) -> None:
+    def _take_copy(self, name: NodeId, message: Message, stored: Stored) -> None:
+        node, number, sealed = self.nodes[name], message.segment, message.kind == "copy sealed"
+        if sealed:
+            replica, wanted = core.take_replacement(stored.replica, end=message.index)
+            if not wanted:
+                node.put(number, replica, stored.entries[: replica.length])
+                self._tell("copied", name, number, message.index)
+        else:
+            replica, told = core.take_copy(stored.replica, length=message.index)
+            wanted = told is not None and replica is not stored.replica
+            if not wanted:
+                node.put(number, replica, stored.entries)
+                self._tell("fenced", name, number, told)
+        if wanted and number not in node.copies:
+            node.copies[number] = Copy(message, sealed)
+
+    def copies_move(self) -> None:
+        """The next entry of a copy; it is one when it is whole, and nothing before."""
+        for name, node in self.nodes.items():
+            for number, copy in list(node.copies.items()) if node.up else ():
+                source = self.nodes[copy.order.source]
+                given = source.at(number)
+                done = len(copy.entries) == copy.order.index
+                broken = not done and not (
+                    source.up
+                    and self.cables.whole(copy.order.source, name)
+                    and given.replica.state in ("fenced", "sealed")
+                    and given.replica.length > len(copy.entries)
+                )
+                if done or broken:
+                    del node.copies[number]
+                if done or (broken and copy.entries and "half_copy_counted" in self.bugs):
+                    self._copied(name, number, copy)
+                elif not broken:
+                    copy.entries.append(given.entries[len(copy.entries)])
+
+    def _copied(self, name: NodeId, number: int, copy: Copy) -> None:
         node = self.nodes[name]
-        if not node.up:
-            return
-        for stored in node.stored.values():
-            stored.synced = len(stored.entries)
-        answered, node.unanswered = node.unanswered, []
-        for message in answered:
-            self._ack(name, message)
+        stored, length = node.at(number), copy.order.index
+        if copy.sealed:
+            replica, _ = core.take_replacement(stored.replica, end=length)
+            node.put(number, replica, copy.entries)
+            self._tell("copied", name, number, length)
+        else:
+            replica, told = core.take_copy(stored.replica, length=length)
+            if told is not None:
+                node.put(number, replica, copy.entries if told > len(stored.entries) else stored.entries)
+            self._tell("fenced", name, number, told)
 
-    def _ack(self, name: NodeId, message: Message) -> None:
-        self.send(Message(message.sender, "ack", name, message.segment, message.index))
+    def _tell(self, kind: str, name: NodeId, number: int, told: int | None) -> None:
+        if told is not None:
+            self.send(Message(COORDINATOR, kind, name, number, told))
+
+    def node_moves(self) -> None:
+        name = self.rng.choice(list(self.nodes))
+        if self.nodes[name].up:
+            if self.rng.random() < 0.3:
+                self.send(Message(COORDINATOR, "beat", name, damaged=self.nodes[name].damaged()))
+            self.sync(name)
+
+    def sync(self, name: NodeId) -> None:
+        """Only now are appends answered."""
+        node = self.nodes[name]
+        for number, stored in list(node.stored.items()):
+            replica, index = core.sync(stored.replica)
+            node.put(number, replica, stored.entries)
+            for writer in {one.sender for one in node.unanswered if one.segment == number}:
+                self.send(Message(writer, "ack", name, number, index))
+        node.unanswered = []
 
     def node_crashes(self) -> None:
         name = self.rng.choice(list(self.nodes))
-        node = self.nodes[name]
-        if not node.up:
-            return
+        if self.nodes[name].up:
+            self.crash(name)
+
+    def crash(self, name: NodeId) -> None:
+        """What was not synced is lost, or some of it is still there, and not on disk for all that."""
         self.say(f"{name} crashes")
-        node.up = False
-        node.unanswered = []
-        for stored in node.stored.values():
-            torn = len(stored.entries) > stored.synced
-            kept = self.rng.randint(stored.synced, len(stored.entries))  # some of it may have made it
-            stored.entries = stored.entries[:kept]
-            if torn and "torn_tail_trusted" in self.bugs:
-                stored.entries.append(Entry(0, 0))
-            stored.synced = len(stored.entries)
-            stored.replica = core.restarted(stored.replica, length=len(stored.entries))
+        node = self.nodes[name]
+        node.up, node.unanswered, node.copies = False, [], {}
+        for number, stored in list(node.stored.items()):
+            kept = self.rng.randint(stored.replica.synced, stored.replica.length)
+            entries = stored.entries[:kept]
+            if stored.replica.unsynced and "torn_tail_trusted" in self.bugs:
+                entries.append(TORN)
+            node.put(number, core.restarted(stored.replica, length=len(entries)), entries)
 
     def node_restarts(self) -> None:
         down = [node for node in self.nodes.values() if not node.up and not node.lost]
         if down:
             self.rng.choice(down).up = True
 
+    def spared(self, name: NodeId, number: int) -> bool:
+        """What is lost leaves another replica: the next may go when this one has been replaced."""
+        nodes = self.log[number].nodes
+        return name not in nodes or any(self.nodes[other].has(number) for other in nodes - {name})
+
     def node_loses_disk(self) -> None:
-        """As many as may be lost; who comes back with another disk is another node."""
-        if any(node.lost for node in self.nodes.values()):
-            return
+        """Who comes back with another disk is another node."""
         name = self.rng.choice(list(self.nodes))
-        self.say(f"{name} loses its disk")
-        self.nodes[name] = Node(up=False, lost=True)
+        lost = sum(node.lost for node in self.nodes.values())
+        spared = all(self.spared(name, number) for number, _ in self.log.numbered())
+        if lost < LOST_DISKS_MAX and spared and not self.nodes[name].lost:
+            self.say(f"{name} loses its disk")
+            self.nodes[name] = Node(up=False, lost=True)
+
+    def replica_is_hurt(self) -> None:
+        """Its files are gone and its node does not know, or they cannot be read and it does."""
+        name = self.rng.choice(list(self.nodes))
+        for number, stored in list(self.nodes[name].stored.items()):
+            known = number > self.log.trimmed and stored.good
+            if known and number not in self.hurt and self.spared(name, number):
+                self.say(f"{name} loses segment {number}")
+                self.hurt.add(number)
+                self.nodes[name].lose_files(number, noticed=self.rng.random() < 0.5)
+                return
 
     # --- producers ---
 
@@ -282,28 +332,35 @@ class World:
         name = self.rng.choice(list(self.writers))
         writer = self.writers[name]
         if not writer.up:
-            if not self.turbulent:
-                writer.up = True
+            writer.up = not self.turbulent
             return
         state = writer.state
         if state.phase == "away":
             if not self.turbulent and (name != "p0" or self._owned()):
                 return
-            self.send(Message("coordinator", "open", name))
+            self.send(Message(COORDINATOR, "open", name))
         elif state.phase == "asking":
-            if writer.closing is not None:
-                self.send(Message("coordinator", "close", name, *writer.closing))
-            self.send(Message("coordinator", "segment", name, writer.after, state.token))
+            self.ask_for_segment(name)
         elif self.rng.random() < 0.5 and writer.first + state.sent < EVENTS:
-            writer.state = core.write(state)
-            entry = Entry(writer.first + writer.state.sent, state.token)
-            for node in state.acked:
-                self.send(Message(node, "append", name, state.segment, writer.state.sent, state.done, entry))
+            self.write(name)
         elif state.done and self.rng.random() < 0.5:
             for node in state.acked:
                 self.send(Message(node, "known", name, state.segment, known=state.done))
         elif state.done < state.sent and self.rng.random() < 0.1:
-            self._give_up(writer)
+            self.give_up(name)
+
+    def ask_for_segment(self, name: str) -> None:
+        writer = self.writers[name]
+        if writer.closing is not None:
+            self.send(Message(COORDINATOR, "close", name, *writer.closing))
+        self.send(Message(COORDINATOR, "segment", name, writer.after, writer.state.token))
+
+    def write(self, name: str) -> None:
+        writer = self.writers[name]
+        state = writer.state = core.write(writer.state)
+        entry = Entry(writer.first + state.sent, state.token)
+        for node in state.acked:
+            self.send(Message(node, "append", name, state.segment, state.sent, state.done, entry))
 
     def _owned(self) -> bool:
         return any(writer.up and writer.state.phase != "away" for writer in self.writers.values())
@@ -314,10 +371,9 @@ class World:
             writer.state = core.granted(token=message.index)
             writer.after, writer.closing = message.segment, None
         elif message.kind == "segment" and writer.state.phase == "asking":
-            segment = self.log[message.segment]
-            if segment.token == writer.state.token and message.segment > writer.after:
-                writer.state = core.told_segment(writer.state, segment=message.segment, nodes=segment.nodes)
-                writer.first, writer.closing = segment.first, None
+            if message.index == writer.state.token and message.segment > writer.after:
+                told = core.told_segment(writer.state, segment=message.segment, nodes=message.nodes)
+                writer.state, writer.first, writer.closing = told, message.first, None
         elif message.kind == "ack":
             writer.state = core.take_ack(
                 writer.state, segment=message.segment, node=message.sender, index=message.index
@@ -326,11 +382,12 @@ class World:
                 self.now_sure(Entry(writer.first + index, writer.state.token))
         elif message.kind == "closed":
             if writer.state.phase == "writing" and writer.state.segment == message.segment:
-                self._give_up(writer)
+                self.give_up(name)
         elif message.kind == "stand down":
             writer.state = core.stand_down(writer.state, token=message.index)
 
-    def _give_up(self, writer: Writer) -> None:
+    def give_up(self, name: str) -> None:
+        writer = self.writers[name]
         writer.closing = (writer.state.segment, writer.state.done)
         writer.after = writer.state.segment
         writer.state = core.give_up(writer.state)
@@ -340,33 +397,54 @@ class World:
         writer.state, writer.up = Producer(), self.rng.random() < 0.5
 
     def producer_takes_over(self) -> None:
-        self.send(Message("coordinator", "open", self.rng.choice(list(self.writers))))
+        self.send(Message(COORDINATOR, "open", self.rng.choice(list(self.writers))))
 
     # --- the coordinator ---
 
     def alive(self) -> frozenset[NodeId]:
         """Whom it takes to be alive; in turbulent times it errs."""
-        found = {name for name, node in self.nodes.items() if node.up and name != self.cut_off}
+        heard = {
+            name for name, node in self.nodes.items() if node.up and self.cables.whole(name, COORDINATOR)
+        }
         if self.turbulent and self.rng.random() < 0.2:
-            found.discard(self.rng.choice(list(self.nodes)))
-        return frozenset(found)
+            heard.discard(self.rng.choice(list(self.nodes)))
+        return frozenset(heard)
+
+    def sound(self, alive: frozenset[NodeId], number: int) -> frozenset[NodeId]:
+        """Of those, who has not said that it has lost a segment."""
+        return frozenset(node for node in alive if number not in self.damaged.get(node, ()))
 
     def coordinator_hears(self, message: Message) -> None:
+        number, node = message.segment, message.sender
         if message.kind == "open":
             self.log = core.grant(self.log)
-            self.send(Message(message.sender, "granted", segment=self.log.last, index=self.log.token))
-        elif message.kind == "close":
-            self.log = core.decide_by_producer(self.log, segment=message.segment, end=message.index)
+            self.send(Message(node, "granted", segment=self.log.last, index=self.log.token))
         elif message.kind == "segment":
             self._segment_for(message)
+        elif message.kind == "beat":
+            self.damaged[node] = message.damaged
+            self.send(Message(node, "trimmed", index=self.log.trimmed))
+        elif number <= self.log.trimmed:
+            return
+        elif message.kind == "close":
+            self.log = core.decide_by_producer(self.log, segment=number, end=message.index)
         elif message.kind == "fenced":
-            self.log = core.take_fenced(
-                self.log, segment=message.segment, node=message.sender, length=message.index
-            )
+            self.log = core.take_fenced(self.log, segment=number, node=node, length=message.index)
         elif message.kind == "ended":
-            self.log = core.take_ended(
-                self.log, segment=message.segment, node=message.sender, end=message.index
-            )
+            self.log = core.take_ended(self.log, segment=number, node=node, end=message.index)
+        elif message.kind == "copied":
+            self._take_copied(number, node)
+
+    def _take_copied(self, number: int, node: NodeId) -> None:
+        """Replace, or Repair."""
+        segment = self.log[number]
+        assert segment.end is not None
+        if node in segment.nodes:
+            self.log = core.take_ended(self.log, segment=number, node=node, end=segment.end)
+            return
+        gone = sorted(segment.nodes - self.alive())
+        if gone:
+            self.log = core.replace_node(self.log, segment=number, gone=gone[0], new=node)
 
     def _segment_for(self, message: Message) -> None:
         """The same answer to the same question."""
@@ -376,18 +454,23 @@ class World:
             return
         alive = sorted(self.alive())
         if self.log.last == after and len(alive) >= REPLICAS:
-            place = frozenset(self.rng.sample(alive, REPLICAS))
-            self.log = core.new_segment(self.log, token=token, place=place) or self.log
-        if self.log.last > after and self.log[self.log.last].token == token:
-            self.send(Message(message.sender, "segment", segment=self.log.last))
+            self.log = core.new_segment(self.log, token=token, place=self.place(alive)) or self.log
+        last = self.log[self.log.last] if self.log.last > after else None
+        if last is not None and last.token == token:
+            told = Message(message.sender, "segment", segment=self.log.last, index=token)
+            self.send(replace(told, nodes=last.nodes, first=last.first))
+
+    def place(self, alive: list[NodeId]) -> frozenset[NodeId]:
+        return frozenset(self.rng.sample(alive, REPLICAS))
 
     def coordinator_moves(self) -> None:
         alive = self.alive()
-        spare = sorted(alive)
+        last = self.log.last
+        good = self.sound(alive, last)
         for node in sorted(core.to_fence(self.log)):
-            self.send(Message(node, "fence", segment=self.log.last))
-        for copy in core.to_copy(self.log, alive=alive, spare=spare):
-            self.send(Message(copy.target, "copy", copy.source, copy.segment, copy.length))
+            self.send(Message(node, "fence", segment=last))
+        for copy in core.to_copy(self.log, alive=good, spare=sorted(good)):
+            self._send_copy("copy", copy)
         self.log = core.decide_by_fence(self.log, replicas=REPLICAS)
         for number, node in core.to_end(self.log):
             if "end_not_retried" in self.bugs and (number, node) in self.ended_once:
@@ -396,42 +479,45 @@ class World:
             end = self.log[number].end
             assert end is not None
             self.send(Message(node, "end", segment=number, index=end))
-        for copy in core.to_replace(self.log, alive=alive, spare=spare):
-            self._replace(copy)
+        for copy in core.to_replace(self.log, alive=alive, spare=sorted(good)):
+            self._send_copy("copy sealed", copy)
+            if "replaced_before_copied" in self.bugs:
+                self._take_copied(copy.segment, copy.target)
+        for node, damaged in self.damaged.items():
+            for number in damaged & set(range(self.log.trimmed + 1, last + 1)):
+                found = self.sound(alive, number)
+                repair = core.to_repair(self.log, segment=number, node=node, alive=found)
+                if repair is not None:
+                    self._send_copy("copy sealed", repair)
 
-    def _replace(self, copy: core.Copying) -> None:
-        source, target = self.nodes[copy.source], self.nodes[copy.target]
-        gone = sorted(node for node in self.log[copy.segment].nodes if not self.nodes[node].up)
-        if not (source.up and target.up and gone) or self.cut_off in (
-            "coordinator",
-            copy.source,
-            copy.target,
-        ):
-            return
-        entries = list(source.at(copy.segment).entries[: copy.length])
-        target.stored[copy.segment] = Stored(
-            Replica("sealed", copy.length, copy.length), entries, copy.length
-        )
-        self.log = core.replace_node(self.log, segment=copy.segment, gone=gone[0], new=copy.target)
+    def _send_copy(self, kind: str, copy: core.Copying) -> None:
+        order = Message(copy.target, kind, segment=copy.segment, index=copy.length, source=copy.source)
+        self.send(order)
+
+    def trim(self) -> None:
+        """Its owner needs nothing of what was read."""
+        self.log = core.trim(self.log, before=len(self.read) + 1)
 
     def coordinator_restarts(self) -> None:
         """What it has heard and not decided upon was never durable."""
         self.log = core.forget_fenced(self.log)
+        self.damaged = {}
 
     # --- the consumer ---
 
+    def consumer_asks(self) -> None:
+        """What it is told it goes by, until it asks again."""
+        self.view = [
+            View(number, segment.first, tuple(sorted(segment.nodes)))
+            for number, segment in self.log.numbered()
+        ]
+
     def consumer_reads(self) -> None:
-        for number, segment in enumerate(self.log.segments, start=1):
-            index = len(self.read) - segment.first
-            name = self.rng.choice(sorted(segment.nodes))
-            node = self.nodes[name]
-            stored = node.stored.get(number)
-            if (
-                node.up
-                and name != self.cut_off
-                and stored is not None
-                and 0 <= index < stored.replica.visible
-            ):
+        for view in self.view:
+            index = len(self.read) - view.first
+            node = self.nodes[self.rng.choice(view.nodes)]
+            stored = node.at(view.number)
+            if node.up and 0 <= index < stored.replica.visible:
                 entry = stored.entries[index]
                 self.must(entry.event == len(self.read) + 1, "entries are read in order, once")
                 self.now_sure(entry)
@@ -448,33 +534,39 @@ class World:
         self.must(self.sure.setdefault(entry.event, entry) == entry, "what is committed stays what it is")
 
     def check(self) -> None:
-        for number, segment in enumerate(self.log.segments, start=1):
+        for number, segment in self.log.numbered():
             if segment.end is not None:
                 self.must(self.ends.setdefault(number, segment.end) == segment.end, "an end is decided once")
             self.must(segment.end is not None or number == self.log.last, "only the last segment is open")
         for name, node in self.nodes.items():
             for number, stored in node.stored.items():
-                rank = ("none", "open", "fenced", "sealed").index(stored.replica.state)
-                self.must(rank >= self.ranks.get((name, number), 0), "states move forward only")
-                self.ranks[name, number] = rank
-                self.must(len(stored.entries) == stored.replica.length, "a replica has what it says")
+                self._must_move_forward(name, number, stored)
+        oldest = self.log.segments[0].first if self.log.segments else 0
         for event, entry in self.sure.items():
-            self._must_be_kept(event, entry)
+            if event > oldest:
+                self._must_be_kept(event, entry)
+
+    def _must_move_forward(self, name: NodeId, number: int, stored: Stored) -> None:
+        if stored.good:
+            rank = ("none", "open", "fenced", "sealed").index(stored.replica.state)
+            self.must(rank >= self.ranks.get((name, number), 0), "states move forward only")
+            self.ranks[name, number] = rank
+            self.must(len(stored.entries) == stored.replica.length, "a replica has what it says")
 
     def _must_be_kept(self, event: int, entry: Entry) -> None:
         homes = [
             (number, segment)
-            for number, segment in enumerate(self.log.segments, start=1)
+            for number, segment in self.log.numbered()
             if segment.first < event and (segment.end is None or event <= segment.first + segment.end)
         ]
         self.must(len(homes) == 1, "a committed entry has one place")
         ((number, segment),) = homes
-        for name in segment.nodes:
-            if not self.nodes[name].lost:
-                entries = self.nodes[name].at(number).entries
-                place = event - segment.first
-                kept = len(entries) >= place and entries[place - 1] == entry
-                self.must(kept, "every replica keeps what is committed")
+        keepers = [self.nodes[name] for name in segment.nodes if self.nodes[name].has(number)]
+        self.must(bool(keepers), "a committed entry is somewhere")
+        for node in keepers:
+            stored, place = node.at(number), event - segment.first
+            kept = stored.replica.synced >= place and stored.entries[place - 1] == entry
+            self.must(kept, "every replica keeps what is committed, on disk")
 
 
 def live(

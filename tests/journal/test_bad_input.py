@@ -80,6 +80,8 @@ class Served:
         self.folder = folder
         self.coordinator = Peer(coordinator, OPEN)
         self.node = Peer(nodes[0], OPEN)
+        status = self.coordinator.ask("coordinator.status", {})
+        (self.node_id,) = (one["node"] for one in status["nodes"] if one["address"] == nodes[0])
         self.journal = ReplicatedJournal(coordinator, "log")
         self.journal.append(lines("a", "b", "c"))
         self.reader = ReplicatedReader(coordinator, "log")
@@ -136,6 +138,8 @@ def test_no_field_of_any_question_is_taken_on_trust(log: Served, role: str, name
     """Missing, of another kind, negative, huge, odd, or a path where a name should be: refused, with a code
     that no retry answers; and nothing has happened."""
     question = {"coordinator": COORDINATOR, "node": NODE}[role][name]
+    if "home" in question:
+        question = {**question, "node": log.node_id}
     files = log.files()
     peer = log.coordinator if role == "coordinator" else log.node
     count = 0
@@ -230,7 +234,7 @@ def test_a_log_of_the_same_name_is_another_one(log: Served) -> None:
     """Its identity decides: a node does not mix the two."""
     home = {**HOME, "log": "log"}
     with pytest.raises(TruecutError, match="TC6051"):
-        log.node.ask("node.fence", {"home": home})
+        log.node.ask("node.fence", {"home": home, "node": log.node_id})
     assert log.journal.append(lines("d")) == at(4)
 
 
@@ -276,7 +280,7 @@ def test_too_many_small_records_at_once_are_refused() -> None:
     assert size_of([record] * most) == most * record.head_size
     with pytest.raises(AssertionError, match="by their number"):
         size_of([record] * (most + 1))
-    header, data = encode([record] * (2 * most), first=1, epoch=1, previous_crc=0)
+    header, data = encode([record] * (2 * most), log_id=bytes(16), first=1, epoch=1, previous_crc=0)
     assert parse_header(data) == header
 
 
@@ -313,6 +317,7 @@ def test_the_command_line_refuses(cluster: Cluster, tmp_path: Path) -> None:
             assert found.returncode == code, found
             assert wanted in found.stderr, found
             assert "Traceback" not in found.stderr, found
+            assert "absl" not in found.stderr, "what a library prints is not for users"
             assert wanted.startswith("--") or "fix: " in found.stderr
 
 

@@ -7,10 +7,10 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from tests.journal.cluster import Cluster
+from tests.patience import PATIENCE_S
 from tests.ports import free_port
 
 ROOT = Path(__file__).parent.parent.parent
@@ -19,13 +19,15 @@ NUMBERS = "".join(f"{n}\n" for n in range(1, 100_001))
 
 def truecut(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "truecut", "journal", *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        command, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
 
 
-def test_the_five_commands_of_the_readme(tmp_path: Path) -> None:
+def test_the_five_commands_of_the_page(tmp_path: Path) -> None:
     """Three nodes, a coordinator, an append and a read, as they stand there but for the ports."""
     (block,) = re.findall(
-        r"```sh\n(truecut journal coordinate.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+        r"```sh\n(truecut journal coordinate.*?)```", (ROOT / "docs" / "journal.md").read_text(), re.DOTALL
     )
     first = free_port()
     lines = re.sub(r" +#.*", "", block.replace(":7000", f":{first}").replace(":700$n", ":0"))
@@ -45,7 +47,9 @@ def test_the_five_commands_of_the_readme(tmp_path: Path) -> None:
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m truecut "$@"\n')
     program.chmod(0o755)
     environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=environment, timeout=120, check=False)
+    done = subprocess.run(
+        ["bash", "-ec", script], cwd=tmp_path, env=environment, timeout=PATIENCE_S, check=False
+    )
     assert done.returncode == 0, (tmp_path / "log").read_text()
     assert (tmp_path / "lines").read_text() == NUMBERS
     positions = (tmp_path / "positions").read_text().splitlines()
@@ -94,8 +98,6 @@ def test_an_append_that_waits_for_nodes_says_so_and_can_be_stopped(tmp_path: Pat
     assert status.returncode == 1
     assert "wants 2 nodes, and 1 can" in status.stdout
     waiting.send_signal(signal.SIGINT)
-    began = time.monotonic()
-    out, _ = waiting.communicate(timeout=60)
+    out, _ = waiting.communicate(timeout=PATIENCE_S)
     assert (waiting.returncode, out) == (130, "")
-    assert time.monotonic() - began < 30
     cluster.stop()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.journal.world import at, content, lines, numbered, texts
+from tests.journal.world import at, content, lines, numbered, plain_content, texts
 from truecut.errors import ExitCode, TruecutError
 from truecut.journal import inspection
 from truecut.journal.frame import encode
@@ -82,7 +82,7 @@ def test_a_flipped_byte_is_never_served(log: Path) -> None:
                 hurt += known
                 _write(file.fileno(), offset, byte)
     assert hurt > 2000
-    assert _served(log) == RECORDS
+    assert _served(log) == plain_content(log) == RECORDS
     assert not _damage_is_known(log)
 
 
@@ -117,8 +117,29 @@ def test_a_torn_tail_is_cut_off(log: Path, tmp_path: Path) -> None:
         assert not _damage_is_known(ours)
         journal = LocalJournal(ours)
         assert journal.append(lines("next")) == at(10)
-        assert content(journal) == [*RECORDS, *lines("next")]
         journal.close()
+        assert plain_content(ours) == [*RECORDS, *lines("next")]
+
+
+def test_a_payload_may_hold_frames(log: Path, tmp_path: Path) -> None:
+    """Of another log at the same place and by a writer of the same epoch, of this log from before, whole
+    segments: in a write that a crash cut short they are not taken for good frames behind it."""
+    other = LocalJournal(tmp_path / "other", segment_bytes_max=5_000)
+    for _ in range(3):
+        other.append(numbered(1, 30))
+    other.close()
+    payload = b"".join(path.read_bytes() for one in (tmp_path / "other", log) for path in one.glob("*.log"))
+    tail = _frame_behind(log, Record(payload + b"the end"))
+    for size in (len(tail) - 1, len(tail) - 7, len(tail) // 2):
+        ours = tmp_path / f"cut-{size}"
+        shutil.copytree(log, ours)
+        _append_bytes(ours, tail[:size])
+        assert not _damage_is_known(ours)
+        LocalJournal(ours).close()
+        assert plain_content(ours) == RECORDS
+    _append_bytes(log, tail)
+    LocalJournal(log).close()
+    assert plain_content(log) == [*RECORDS, Record(payload + b"the end")]
 
 
 def test_a_good_frame_behind_a_bad_one_is_damage(log: Path) -> None:
@@ -151,15 +172,15 @@ def test_a_repair_goes_on_behind_the_damage(log: Path) -> None:
     journal.close()
 
 
-def _frame_behind(log: Path) -> bytes:
+def _frame_behind(log: Path, record: Record = Record(b"never acknowledged")) -> bytes:  # noqa: B008
     """The bytes of one more frame, as the open segment's writer would have written it."""
     manifest = read_manifest(log)
     assert manifest is not None
     assert manifest.open is not None
     start = manifest.open.start
     reach = scan(log / start.name, start).reach
-    record = Record(b"never acknowledged")
-    _, head = encode([record], first=reach.last + 1, epoch=start.epoch, previous_crc=reach.crc)
+    log_id, epoch = start.log_id, start.epoch
+    _, head = encode([record], log_id=log_id, first=reach.last + 1, epoch=epoch, previous_crc=reach.crc)
     return head + record.payload
 
 

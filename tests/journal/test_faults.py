@@ -16,6 +16,7 @@ import pytest
 
 from tests.journal.cluster import Cluster
 from tests.journal.processes import Follower, Writer, check
+from tests.patience import PATIENCE_S
 from truecut.journal.replicated.reader import ReplicatedReader
 
 DOWN_S = 1.0
@@ -43,7 +44,7 @@ class Trial:
         """The log goes on."""
         writer = self.writers[-1]
         wanted = len(writer.acknowledged) + self.rng.randint(1, 300)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while len(writer.acknowledged) < wanted:
             assert writer.process.poll() is None, self.cluster.said()
             assert time.monotonic() < deadline, (self.cluster.status(), self.cluster.said())

@@ -14,7 +14,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from pyarrow import flight
 
 from tests.journal.cluster import Cluster
 from tests.journal.world import at, content, lines, numbered
+from tests.patience import PATIENCE_S
 from truecut.errors import TruecutError
 from truecut.journal.frame import whole
 from truecut.journal.record import PAYLOAD_BYTES_MAX, Record
@@ -56,6 +57,8 @@ class Target:
         (open_one,) = segments["segments"]
         self.home = Home("log", segments["log_id"], 1, 0, open_one["token"])
         self.node = f"127.0.0.1:{self.cluster.ports[0]}"
+        status = self.cluster.status()
+        (self.node_id,) = (one["node"] for one in status["nodes"] if one["address"] == self.node)
         self.ports = [self.cluster.ports[0], int(self.cluster.address.rpartition(":")[2])]
         self.processes = [
             psutil.Process(process.running.pid)
@@ -112,7 +115,7 @@ def test_garbage_bytes(target: Target) -> None:
     rng = random.Random(SEED)
     left_open = []
     for _ in range(200):
-        connection = socket.create_connection(("127.0.0.1", rng.choice(target.ports)), timeout=5)
+        connection = socket.create_connection(("127.0.0.1", rng.choice(target.ports)), timeout=PATIENCE_S)
         with suppress(OSError):
             connection.sendall(_garbage(rng))
         if rng.random() < 0.2:
@@ -143,7 +146,10 @@ def test_garbage_questions(target: Target) -> None:
     home = asdict(target.home)
     actions: list[tuple[str, dict[str, Any]]] = [
         ("node.look", {"log": "log", "segment": 1, "beyond": 0, "wait_s": 0.0}),
-        ("node.copy", {"home": home, "source": target.node, "length": 3, "sealed": False}),
+        (
+            "node.copy",
+            {"home": home, "node": target.node_id, "source": target.node, "length": 3, "sealed": False},
+        ),
         ("coordinator.segments", {"log": "log", "entry": 1, "newer_than": -1, "wait_s": 0}),
         ("coordinator.close", {"log": "log", "token": 999, "segment": 1, "end": 1}),
         ("coordinator.segment", {"log": "log", "token": 999, "after": 1, "end": 0, "suspects": ["x"]}),
@@ -187,8 +193,8 @@ def _put(
     return answers
 
 
-def _command(home: Home) -> bytes:
-    return json.dumps({"home": asdict(home)}).encode()
+def _command(target: Target) -> bytes:
+    return json.dumps({"home": asdict(target.home), "node": target.node_id}).encode()
 
 
 def _batch(*frames: bytes | None) -> pa.RecordBatch:
@@ -199,7 +205,7 @@ def test_appends_that_are_none(target: Target) -> None:
     """Flipped bits, other columns, no frame, several, none of this segment, gaps, records that are too large:
     not one is acknowledged, and nothing of it is in the log."""
     rng = random.Random(SEED + 2)
-    good = whole(lines("never", "acknowledged"), first=41, epoch=target.home.token)
+    good = _frame(target.home, lines("never", "acknowledged"), first=41)
     behind = SENT.pack(41, 0)
     two = pa.schema([("frame", pa.large_binary()), ("more", pa.int64())])
     numbers = pa.schema([("frame", pa.int64())])
@@ -219,21 +225,26 @@ def test_appends_that_are_none(target: Target) -> None:
         (FRAMES, [(_batch(good), SENT.pack(0, 0))]),
         (FRAMES, [(_batch(good), SENT.pack(HUGE, 0))]),
         (FRAMES, [(_batch(good), SENT.pack(42, 0))]),
-        (FRAMES, [(_batch(whole(lines("x"), first=41, epoch=target.home.token + 1)), behind)]),
-        (FRAMES, [(_batch(whole(lines("x"), first=99, epoch=target.home.token)), SENT.pack(99, 0))]),
+        (FRAMES, [(_batch(_frame(replace(target.home, token=999), lines("x"), first=41)), behind)]),
+        (FRAMES, [(_batch(_frame(replace(target.home, log_id="ab" * 16), lines("x"), first=41)), behind)]),
+        (FRAMES, [(_batch(_frame(target.home, lines("x"), first=99)), SENT.pack(99, 0))]),
         (FRAMES, [(_batch(_oversized(target.home)), behind)]),
     ]
     for schema, batches in cases:
-        assert not [last for _, last in _put(target, _command(target.home), schema, batches) if last]
+        assert not [last for _, last in _put(target, _command(target), schema, batches) if last]
     for _ in range(100):
         mutant = _mutated(rng, good)
         if mutant != good:
-            assert not _put(target, _command(target.home), FRAMES, [(_batch(mutant), behind)])
+            assert not _put(target, _command(target), FRAMES, [(_batch(mutant), behind)])
     for _ in range(100):
-        command = _mutated(rng, _command(target.home))
-        if command != _command(target.home):
+        command = _mutated(rng, _command(target))
+        if command != _command(target):
             _put(target, command, FRAMES, [(_batch(_mutated(rng, good)), behind)])
     target.must_be_well(RECORDS)
+
+
+def _frame(home: Home, records: list[Record], *, first: int) -> bytes:
+    return whole(records, log_id=home.start.log_id, first=first, epoch=home.token)
 
 
 def _oversized(home: Home) -> bytes:
@@ -243,7 +254,7 @@ def _oversized(home: Home) -> bytes:
     before = record.PAYLOAD_BYTES_MAX
     record.PAYLOAD_BYTES_MAX = 1 << 40
     try:
-        return whole([Record(bytes(PAYLOAD_BYTES_MAX + 1))], first=41, epoch=home.token)
+        return _frame(home, [Record(bytes(PAYLOAD_BYTES_MAX + 1))], first=41)
     finally:
         record.PAYLOAD_BYTES_MAX = before
 
@@ -251,7 +262,7 @@ def _oversized(home: Home) -> bytes:
 def test_known_is_never_more_than_there_is(target: Target) -> None:
     """Whatever is called committed, a node shows no more than it has; and nobody reads beyond it."""
     for known in (HUGE, 41, 1 << 40):
-        _put(target, _command(target.home), FRAMES, [(None, SENT.pack(0, known))])
+        _put(target, _command(target), FRAMES, [(None, SENT.pack(0, known))])
     peer = Peer(target.node, Security())
     look = peer.ask("node.look", {"log": "log", "segment": 1, "beyond": 0, "wait_s": 0.0})
     assert (look["length"], look["visible"]) == (40, 40)
@@ -261,7 +272,7 @@ def test_known_is_never_more_than_there_is(target: Target) -> None:
 
 def test_the_log_goes_on_afterwards(target: Target) -> None:
     """In the same segment: nothing of all that has ended it. What is repeated is known already."""
-    home, frame = _command(target.home), whole(RECORDS[:2], first=1, epoch=target.home.token)
+    home, frame = _command(target), _frame(target.home, RECORDS[:2], first=1)
     assert _put(target, home, FRAMES, [(_batch(frame), SENT.pack(1, 0))]) == [(0, 2)]
     assert target.journal.append(lines("next")) == at(41)
     target.must_be_well([*RECORDS, *lines("next")])

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.journal.processes import Writer, check
-from tests.journal.world import content, texts
+from tests.journal.processes import Writer, check_texts
+from tests.journal.world import content, plain_texts, texts
+from truecut.failpoint import KILLED, NAMES
 from truecut.journal.local import LocalJournal
 from truecut.journal.reader import LocalReader
-from truecut.runtime.failpoint import KILLED, NAMES
 
 STEPS = sorted(name for name in NAMES if name.startswith("journal_"))
 
@@ -29,9 +29,9 @@ def test_killed_at_every_durable_step(tmp_path: Path, step: str) -> None:
             Writer(["--data", str(tmp_path)], f"w{number}", {"TRUECUT_FAILPOINT": f"{step}:{times}"})
         )
         assert writers[-1].end() == KILLED
-        check(LocalReader(tmp_path / "log"), writers)
+        check_texts(_there(tmp_path / "log"), writers)
         LocalJournal(tmp_path / "log").close()
-        check(LocalReader(tmp_path / "log"), writers)
+        check_texts(_there(tmp_path / "log"), writers)
 
 
 def test_killed_at_any_time(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_killed_at_any_time(tmp_path: Path) -> None:
         writers[-1].wait_for(rng.randrange(1, 300))
         writers[-1].process.kill()
         assert writers[-1].end() == -signal.SIGKILL
-        check(LocalReader(tmp_path / "log"), writers)
+        check_texts(_there(tmp_path / "log"), writers)
     assert sum(len(writer.acknowledged) for writer in writers) > 100
 
 
@@ -61,4 +61,11 @@ def test_a_stopped_writer_wakes_up_after_a_takeover(tmp_path: Path) -> None:
     assert texts(content(with_old)) == before
     with_old.close()
     assert len(before) >= acknowledged
-    check(LocalReader(tmp_path / "log"), [old])
+    check_texts(_there(tmp_path / "log"), [old])
+
+
+def _there(folder: Path) -> list[str]:
+    """What the files hold, and what a reader gets of it."""
+    found = plain_texts(folder)
+    assert texts(content(LocalReader(folder))) == found
+    return found

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.journal.world import at, content, lines, texts
+from tests.journal.world import at, content, lines, plain_content, plain_texts, texts
 from truecut.errors import Retry, TruecutError
-from truecut.journal import document, local
+from truecut.journal import disk, document, inspection, local
 from truecut.journal.document import read_document, write_document
 from truecut.journal.local import LocalJournal
 from truecut.journal.reader import LocalReader
+from truecut.journal.record import Record
+from truecut.journal.segment import SegmentWriter
 
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
@@ -40,7 +45,7 @@ def test_a_takeover_fences_the_writer_before(tmp_path: Path) -> None:
     assert new.append(lines("c")) == at(3)
     with pytest.raises(TruecutError, match="TC6003"):
         old.trim(before=at(3))
-    assert texts(content(new)) == ["a", "b", "c"]
+    assert plain_texts(tmp_path) == ["a", "b", "c"]
     new.close()
     old.close()
 
@@ -55,10 +60,10 @@ def test_a_writer_that_slept_through_a_takeover_acknowledges_nothing(
     asleep, awake = threading.Event(), threading.Event()
     before = getattr(old, step)
 
-    def sleep() -> None:
+    def sleep(*what: str) -> None:
         asleep.set()
         awake.wait()
-        before()
+        before(*what)
 
     monkeypatch.setattr(old, step, sleep)
     answer = old.submit(lines("b"))
@@ -70,7 +75,7 @@ def test_a_writer_that_slept_through_a_takeover_acknowledges_nothing(
     with pytest.raises(TruecutError, match="TC6003"):
         answer.result()
     assert found in (["a", "b", "c"], ["a", "c"])
-    assert texts(content(LocalReader(tmp_path))) == found
+    assert texts(content(LocalReader(tmp_path))) == plain_texts(tmp_path) == found
     new.close()
     old.close()
 
@@ -88,10 +93,10 @@ def test_a_reader_sees_nothing_that_is_not_published(tmp_path: Path, monkeypatch
     monkeypatch.setattr(journal, "_check_epoch", sleep)
     answer = journal.submit(lines("b"))
     asleep.wait()
-    assert texts(content(LocalReader(tmp_path))) == ["a"]
+    assert texts(content(LocalReader(tmp_path))) == plain_texts(tmp_path) == ["a"]
     awake.set()
     assert answer.result() == at(2)
-    assert texts(content(LocalReader(tmp_path))) == ["a", "b"]
+    assert texts(content(LocalReader(tmp_path))) == plain_texts(tmp_path) == ["a", "b"]
     journal.close()
 
 
@@ -107,7 +112,7 @@ def test_a_failed_sync_stops_the_writer_for_good(tmp_path: Path, monkeypatch: py
         journal.append(lines("c"))
     journal.close()
     again = LocalJournal(tmp_path)
-    assert texts(content(again)) in (["a"], ["a", "b"])
+    assert plain_texts(tmp_path) in (["a"], ["a", "b"])
     again.close()
 
 
@@ -117,7 +122,7 @@ def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     journal = LocalJournal(tmp_path)
     journal.append(lines("a"))
     with monkeypatch.context() as patch:
-        patch.setattr(os, "writev", _half_then_full(os.writev))
+        patch.setattr(os, "pwritev", _half_then_full(os.pwritev))
         answer = journal.submit(lines("b" * 1000))
         while journal.hindrance() is None:
             assert not answer.done()
@@ -128,7 +133,7 @@ def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert journal.hindrance() is None
     assert texts(content(journal)) == ["a", "b" * 1000]
     journal.close()
-    assert content(LocalReader(tmp_path)) == lines("a", "b" * 1000)
+    assert plain_content(tmp_path) == lines("a", "b" * 1000)
 
 
 def test_a_full_disk_does_not_keep_a_writer_from_closing(
@@ -138,11 +143,128 @@ def test_a_full_disk_does_not_keep_a_writer_from_closing(
     journal = LocalJournal(tmp_path)
     monkeypatch.setattr(local, "FULL_DELAY_S", 0.01)
     with monkeypatch.context() as patch:
-        patch.setattr(os, "writev", _half_then_full(os.writev))
+        patch.setattr(os, "pwritev", _half_then_full(os.pwritev))
         answer = journal.submit(lines("a"))
         journal.close()
     with pytest.raises(TruecutError, match="TC6010"):
         answer.result()
+
+
+def test_a_disk_that_is_full_when_a_segment_begins_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often it is tried: nothing is left open, the append waits and says why, and goes on with room;
+    whichever of the new segment's files there is no room for."""
+    monkeypatch.setattr(local, "FULL_DELAY_S", 0.001)
+    journal = LocalJournal(tmp_path, segment_bytes_max=4_100)
+    expected = []
+    for room in (0, 100, 4_095, 4_096):  # for less than a page, or for a page and no manifest
+        text = f"with room for {room} " * 20
+        expected.append(text)
+        journal.append(lines(text))  # the next one begins a segment
+        files = len(os.listdir("/proc/self/fd"))
+        with room_for(room, monkeypatch) as attempts:
+            answer = journal.submit(lines("more"))
+            _until(lambda: len(attempts) > 50)
+            hindrance = journal.hindrance()
+            assert not answer.done()
+            assert hindrance is not None
+            assert (hindrance.code, hindrance.retry) == ("TC6010", Retry.RETRYABLE)
+            assert len(os.listdir("/proc/self/fd")) <= files + 4  # of the attempt that is being made
+        answer.result()
+        expected.append("more")
+        assert journal.hindrance() is None
+    journal.close()
+    assert plain_texts(tmp_path) == expected
+    assert not [one for one in inspection.inspect(tmp_path) if one.damage]
+
+
+@contextmanager
+def room_for(size: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """No file may grow beyond a size, as the system says it: half of a write is done, the next is refused.
+    Manifests do not fit in any case."""
+    refused: list[int] = []
+    really = os.pwritev
+
+    def write(descriptor: int, parts: Any, offset: int) -> int:
+        data = b"".join(parts)
+        left = (0 if data.startswith(b"{") else size) - offset
+        if left <= 0:
+            refused.append(descriptor)
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        return int(really(descriptor, [data[:left]], offset))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", write)
+        yield refused
+
+
+def test_a_full_disk_is_told_to_whoever_opens_a_log(tmp_path: Path) -> None:
+    """A real one, by the system's own limit."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50, before[1]))
+    try:
+        with pytest.raises(TruecutError, match="TC6010"):
+            LocalJournal(tmp_path / "log")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    journal = LocalJournal(tmp_path / "log")
+    assert journal.append(lines("a")) == at(1)
+    journal.close()
+    assert plain_texts(tmp_path / "log") == ["a"]
+
+
+def test_a_fault_in_the_writing_thread_fails_every_append(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that wait and those that come; nobody waits for ever. What was acknowledged is there."""
+    journal = LocalJournal(tmp_path)
+    journal.append(lines("a"))
+    monkeypatch.setattr(SegmentWriter, "write", _raising_type_error)
+    answers = [journal.submit(lines("b"))]
+    with pytest.raises(TruecutError, match=r"TC6012.*TypeError") as raised:
+        answers[0].result(timeout=60)
+    assert raised.value.fault.retry is Retry.FATAL
+    with pytest.raises(TruecutError, match="TC6012"):
+        journal.append(lines("c"))
+    journal.close()
+    monkeypatch.undo()
+    assert plain_texts(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"rows": -1},
+        {"rows": 1 << 32},
+        {"part": -1},
+        {"generation": -1},
+        {"generation": 1 << 32},
+        {"kind": 9},
+        {"schemas": (-1,)},
+        {"schemas": (1 << 64,)},
+        {"payload": "text"},
+        {"payload": memoryview(b"12345678").cast("Q")},
+    ],
+    ids=lambda field: next(iter(field)),
+)
+def test_a_record_that_cannot_be_written_is_refused(tmp_path: Path, field: dict[str, Any]) -> None:
+    """Before it is taken; and the journal goes on."""
+    journal = LocalJournal(tmp_path)
+    with pytest.raises(AssertionError, match=r"a record's|a schema's"):
+        journal.submit([Record(**{"payload": b"x", **field})]).result(timeout=60)
+    assert journal.append(lines("a")) == at(1)
+    journal.close()
+    assert plain_texts(tmp_path) == ["a"]
+
+
+def test_an_answer_cannot_be_cancelled(tmp_path: Path) -> None:
+    """What was submitted is on its way, and its writer goes on."""
+    journal = LocalJournal(tmp_path)
+    answers = [journal.submit(lines(f"{n}")) for n in range(50)]
+    assert not any(answer.cancel() for answer in answers)
+    assert [answer.result() for answer in answers] == [at(n) for n in range(1, 51)]
+    journal.close()
 
 
 def test_a_version_from_the_future_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +272,7 @@ def test_a_version_from_the_future_is_refused(tmp_path: Path, monkeypatch: pytes
     LocalJournal(tmp_path).close()
     path = tmp_path / "manifest.json"
     monkeypatch.setattr(document, "FORMAT", 99)
-    write_document(path, read_document(path))
+    write_document(path, read_document(path), disk.MANIFEST)
     monkeypatch.undo()
     before = path.read_bytes()
     for use in (LocalJournal, lambda folder: LocalReader(folder).head()):
@@ -173,6 +295,15 @@ def test_a_segment_of_another_log_is_refused(tmp_path: Path) -> None:
         LocalJournal(tmp_path / "one")
 
 
+def _raising_type_error(*_: object) -> None:
+    raise TypeError("unforeseen")
+
+
+def _until(condition: Any) -> None:
+    while not condition():
+        threading.Event().wait(0.001)
+
+
 def _raising(number: int) -> Any:
     def fail(*_: object) -> None:
         raise OSError(number, os.strerror(number))
@@ -180,13 +311,13 @@ def _raising(number: int) -> Any:
     return fail
 
 
-def _half_then_full(writev: Any) -> Any:
+def _half_then_full(pwritev: Any) -> Any:
     """Each write leaves its first bytes, then the disk is full."""
     turns = iter(range(1 << 30))
 
-    def write(descriptor: int, parts: Any) -> int:
+    def write(descriptor: int, parts: Any, offset: int) -> int:
         if next(turns) % 2:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return int(writev(descriptor, [bytes(parts[0])[:10]]))
+        return int(pwritev(descriptor, [bytes(parts[0])[:10]], offset))
 
     return write

@@ -3,8 +3,10 @@ repaired from the other replicas; never served as good, never taken for an end."
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import resource
 import signal
 import zlib
 from collections.abc import Callable, Iterator
@@ -13,11 +15,14 @@ from typing import Any
 
 import pytest
 
+from tests.journal import plain_reader
 from tests.journal.cluster import Cluster
 from tests.journal.processes import Writer, check, run
+from tests.journal.served import served
 from tests.journal.world import content, lines, numbered
 from truecut.core.segment_log import Log, Segment
 from truecut.errors import ExitCode, TruecutError
+from truecut.journal import disk
 from truecut.journal.frame import decode
 from truecut.journal.record import Record
 from truecut.journal.replicated.inspection import inspect_node
@@ -25,7 +30,7 @@ from truecut.journal.replicated.node import Node
 from truecut.journal.replicated.producer import ReplicatedJournal
 from truecut.journal.replicated.reader import ReplicatedReader
 from truecut.journal.replicated.registry import LogEntry, Registry
-from truecut.journal.replicated.replica import Append
+from truecut.journal.replicated.replica import Append, StoredReplica
 from truecut.journal.replicated.state_file import Home
 from truecut.journal.replicated.wire import Peer
 from truecut.journal.security import Security
@@ -180,6 +185,89 @@ def _write_state(path: Path, document: dict[str, object]) -> None:
     document.pop("crc")
     document["crc"] = zlib.crc32(json.dumps(document, sort_keys=True).encode())
     path.write_text(json.dumps(document))
+
+
+# --- disks that are full, and faults of ours ----------------------------------------------------------
+
+
+def test_a_node_whose_disk_is_full_leaves_nothing_open(tmp_path: Path) -> None:
+    """However often a replica is asked for; it is made when there is room."""
+    node = Node(tmp_path / "node", Security())
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    node.replica_for(SEALED)
+    files = len(os.listdir("/proc/self/fd"))
+    for room in (0, 100, 4_095, 4_096):  # for less than a page, or for a page
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+        try:
+            for _ in range(20):
+                assert _refused(node, OPEN) == (None if room == 4_096 else "TC6010")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert len(os.listdir("/proc/self/fd")) <= files + 2  # of the replica that was made in the end
+    assert node.replica_for(OPEN).append([Append(1, RECORDS[OPEN], known=0)]) == (6, "appended")
+    assert node.fence(OPEN) == 6
+    node.close()
+    rows = plain_reader.read_replica(tmp_path / "node/logs/log/00000002.state")
+    assert [row[0].decode() for row in rows.values()] == list("ghijkl")
+
+
+def test_a_state_that_has_no_room_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_syncs: None
+) -> None:
+    """The segment's file was made, and the disk is full for what says so."""
+    node = Node(tmp_path / "node", Security())
+    files = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "rename", _no_room)
+        for _ in range(20):
+            assert _refused(node, OPEN) == "TC6010"
+    assert len(os.listdir("/proc/self/fd")) <= files
+    assert node.replica_for(OPEN).look().state == "open"
+    node.close()
+
+
+def _no_room(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _refused(node: Node, home: Home) -> str | None:
+    try:
+        node.replica_for(home)
+    except TruecutError as error:
+        return error.fault.code
+    return None
+
+
+def test_a_fault_in_the_producers_thread_fails_every_append(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that wait and those that come; nobody waits for ever."""
+    with served(tmp_path) as (coordinator, _):
+        journal = ReplicatedJournal(coordinator, "log", answer_timeout_s=30.0)
+        monkeypatch.setattr(ReplicatedJournal, "_ask_for_segment", _fault)
+        answer = journal.submit(lines("a"))
+        with pytest.raises(TruecutError, match=r"TC6012.*TypeError"):
+            answer.result(timeout=60)
+        with pytest.raises(TruecutError, match="TC6012"):
+            journal.append(lines("b"))
+        journal.close()
+
+
+def test_a_fault_in_a_nodes_thread_ends_the_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its producer hears of it, and goes on with what is written once."""
+    really = StoredReplica.append
+    faults = iter([_fault])
+    monkeypatch.setattr(StoredReplica, "append", lambda replica, group: next(faults, really)(replica, group))
+    with served(tmp_path, nodes=3) as (coordinator, _):
+        journal = ReplicatedJournal(coordinator, "log", answer_timeout_s=30.0)
+        for text in "abc":
+            journal.submit(lines(text)).result(timeout=60)
+        assert content(journal) == lines(*"abc")
+        journal.close()
+
+
+def _fault(*_: object) -> Any:
+    raise TypeError("unforeseen")
 
 
 # --- the coordinator ----------------------------------------------------------------------------------

@@ -1,31 +1,25 @@
-"""Thousands of lives of the segment log, each from one seed; and every bug of the spec, found in them."""
+"""Thousands of lives of the segment log, each from one seed; and every bug of the spec, found in them or
+shown by a situation of its own."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 
 from specs import tlc
-from tests.journal import bugs
-from tests.journal.simulation import CABLES_CUT_FROM, LawBroken, live
+from tests.journal import bugs, situations
+from tests.journal.simulation import LawBroken, live
+from tests.journal.situations import Stage
 
 LIVES = 3_000
 LIVES_IN_SOAK = 100_000
 
 
 def test_every_law_holds_in_every_life() -> None:
-    """Whatever is lost, late, doubled, crashed, fenced or taken over. A seed that fails is in the message:
-    `python -m tests.journal.simulation SEED` lives it again."""
+    """Whatever is lost, late, doubled, cut, crashed, damaged, fenced, trimmed or taken over. A seed that
+    fails is in the message: `python -m tests.journal.simulation SEED` lives it again."""
     _live_many(range(LIVES))
-
-
-def test_every_law_holds_where_cables_are_cut() -> None:
-    """Nodes, producers and the coordinator, for a moment or for long."""
-    _live_many(range(CABLES_CUT_FROM, CABLES_CUT_FROM + LIVES // 3))
-
-
-def test_a_copy_of_a_shorter_replica_does_not_block_the_log() -> None:
-    """A node has copied a short replica, which is lost; the one that is left is longer."""
-    _live_many(range(1_053_773, 1_053_774))
 
 
 @pytest.mark.soak
@@ -36,10 +30,24 @@ def test_every_law_holds_in_many_lives(part: int) -> None:
     _live_many(range(1_000_000 + part * each, 1_000_000 + (part + 1) * each))
 
 
+@pytest.mark.parametrize("situation", situations.ALL, ids=lambda one: one.__name__)
+def test_every_situation_ends_well(situation: Callable[[Stage], None]) -> None:
+    """Each story, as it is told."""
+    situation(Stage(frozenset()))
+
+
 @pytest.mark.parametrize("bug", bugs.ALL)
 def test_no_bug_survives_in_the_code(bug: str) -> None:
-    """Each of the spec's bugs, put into the code, breaks a law in one of the first lives."""
+    """Each of the spec's bugs, put into the code, breaks a law: in its own situation, or in one of the first
+    lives."""
     with bugs.switched_on(bug) as surroundings, pytest.raises(LawBroken):
+        _show(bug, surroundings)
+
+
+def _show(bug: str, surroundings: frozenset[str]) -> None:
+    if bug in situations.SHOWN:
+        situations.SHOWN[bug](Stage(surroundings))
+    else:
         _live_many(range(1_000), surroundings)
 
 
