@@ -1,4 +1,5 @@
-"""What tests share: one PostgreSQL and one Spark for the whole run, and hypothesis without stopwatches."""
+"""What tests share: one PostgreSQL, one Spark and one cluster for all that run in a process, and hypothesis
+without stopwatches."""
 
 from __future__ import annotations
 
@@ -8,8 +9,11 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
+from tests.e2e.cluster import Cluster, spark_cluster
 from tests.postgres_server import PostgresServer, postgres_server
 from truecut.spark.session import open_session
+
+pytest_plugins = ("tests.sharing", "tests.timing")
 
 # Speed is measured by benchmarks, never by tests.
 settings.register_profile("truecut", deadline=None)
@@ -29,3 +33,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = open_session(app="tests", master=None, conf={}, scratch=tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster_of_two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A master and two workers; whoever kills one leaves the other."""
+    with spark_cluster(tmp_path_factory.mktemp("spark-cluster"), workers=2) as cluster:
+        yield cluster

@@ -28,6 +28,7 @@ class PostgresServer:
     port: int
     folder: Path
     version: int
+    options: str = ""
 
     def conninfo(self, database: str = "postgres") -> str:
         """For libpq, psycopg and `postgres:CONNINFO`."""
@@ -37,6 +38,17 @@ class PostgresServer:
         """A new database; returns its conninfo."""
         self.psql(f'CREATE DATABASE "{name}"')
         return self.conninfo(name)
+
+    def stop(self) -> None:
+        """Everybody is disconnected, as when a machine is switched off."""
+        _run([*self._pg_ctl(), "-m", "immediate", "stop"], self.folder)
+
+    def start(self) -> None:
+        """Once more, on the same port and the same data."""
+        _run([*self._pg_ctl(), "-l", str(self.folder / "log"), "-o", self.options, "start"], self.folder)
+
+    def _pg_ctl(self) -> list[str]:
+        return [_binary(self.version, "pg_ctl"), "-D", str(self.folder / "data"), "-w"]
 
     def psql(self, sql: str, *, database: str = "postgres") -> str:
         """Run a statement with the native client; unaligned output, no header."""
@@ -56,14 +68,15 @@ def postgres_server(
     initdb = ["-D", str(data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"]
     port = free_port()
     options = [f"-p {port}", f"-k {folder}", "-c listen_addresses=127.0.0.1", *(f"-c {s}" for s in settings)]
-    pg_ctl = [_binary(version, "pg_ctl"), "-D", str(data), "-w", "-l", str(folder / "log")]
+    server = PostgresServer(port, folder, version, " ".join(options))
     try:
         _run([_binary(version, "initdb"), *initdb], folder)
-        _run([*pg_ctl, "-o", " ".join(options), "start"], folder)
+        server.start()
         try:
-            yield PostgresServer(port, folder, version)
+            yield server
         finally:
-            _run([*pg_ctl, "-m", "immediate", "stop"], folder)
+            if (data / "postmaster.pid").exists():
+                server.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

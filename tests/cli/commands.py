@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 
 def truecut(*arguments: str, cwd: Path, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run `truecut` and return what it printed and its exit code."""
@@ -16,6 +18,6 @@ def truecut(*arguments: str, cwd: Path, **environ: str) -> subprocess.CompletedP
         env={**os.environ, **environ},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )

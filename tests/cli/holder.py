@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 _PROGRAM = "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
 
 
@@ -23,4 +25,4 @@ def holding(path: Path) -> Iterator[None]:
         yield
     finally:
         popen.communicate("")
-        assert popen.wait(timeout=30) == 0
+        assert popen.wait(timeout=PATIENCE_S) == 0

@@ -20,11 +20,13 @@ import pyarrow.compute as pc
 
 from truecut.cli.main import main
 from truecut.config.settings import Pipeline, SinkSettings, TableSettings, copy_fingerprint
+from truecut.lake import lake_of
+from truecut.model.cursor import Version
 from truecut.model.order import Order, TableOrder
 from truecut.sinks.contract import Packet
 from truecut.sinks.registry import open_sink
 from truecut.sources.contract import TableRead
-from truecut.sources.ducklake import DuckLakeSource
+from truecut.sources.ducklake.source import DuckLakeSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +83,14 @@ def untouched(folder: Path) -> Iterator[None]:
 
 def seed(pipeline: Pipeline, *names: str, before_apply: Callable[[], None] = lambda: None) -> None:
     """Give these sinks all their tables, as they are at the source's head."""
-    source = DuckLakeSource(pipeline.source.address, generation=1)
+    source = DuckLakeSource(lake_of(pipeline.source.address), generation=1)
     seen = source.observe()
     reads = [TableRead(t.name, t.key, t.route_by) for t in pipeline.tables]
     window = source.plan_seed(reads, at=seen.head, parallelism=1)
     content: dict[str, list[pa.RecordBatch]] = {}
     for task in window.tasks:
-        content.setdefault(str(task.table), []).extend(task.read())
+        for table, batch in task.read():
+            content.setdefault(str(table), []).append(batch)
     tables = {str(table.name): table for table in pipeline.tables}
     for sink in (sink for sink in pipeline.sinks if sink.name in names):
         opened = open_sink(sink, pipeline=pipeline.name)
@@ -98,11 +101,13 @@ def seed(pipeline: Pipeline, *names: str, before_apply: Callable[[], None] = lam
                 mode,
                 tables[name].key,
                 window.schemas[tables[name].name],
+                None,
+                Version(1, seen.head),
                 fingerprint=copy_fingerprint(tables[name], sink),
             )
             for name, mode in sink.modes.items()
         }
-        order = Order(sink.name, 1, 1, None, seen.head, seen.identity, orders)
+        order = Order(sink.name, 1, 1, seen.head, seen.identity, orders)
         packets = [Packet(name, _share(tables[name], sink, content[name])) for name in orders]
         before_apply()
         receipt = opened.apply(order, iter(packets))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
 from truecut.demo.lakes import TENANTS
 from truecut.lake import attach_sql, connect, parse_address
 
@@ -17,7 +18,7 @@ def test_the_demo_is_killed_resumes_and_ends_with_every_tenant_equal(tmp_path: P
         [sys.executable, "-m", "truecut", "demo", "--folder", str(folder), *size],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert run.returncode == 0, run.stdout + run.stderr
@@ -37,7 +38,7 @@ def test_a_folder_that_no_demo_made_is_left_alone(tmp_path: Path) -> None:
         [sys.executable, "-m", "truecut", "demo", "--folder", str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert (run.returncode, "TC5020" in run.stderr) == (2, True)

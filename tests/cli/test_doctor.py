@@ -15,7 +15,7 @@ from tests.cli.inside import call, seed, untouched
 from tests.cli.tenants import make_lake, make_newer
 from tests.e2e.world import World, tenants_document
 from tests.postgres_server import PostgresServer
-from truecut.lake import attach_sql, connect
+from truecut.lake import attach_sql, connect, lake_of
 
 CREATE = "CREATE TABLE lake.main.events (id INTEGER, tenant VARCHAR)"
 FILL = "INSERT INTO lake.main.events SELECT i, 't' || (i % 3) FROM range(90) r(i)"
@@ -218,7 +218,7 @@ def test_a_disk_without_room_is_named(world: World) -> None:
 def test_attachments_are_read_only(world: World) -> None:
     """Looking at a lake while somebody reads it: a look asks for no writer's lock."""
     seed(world.pipeline(), "t0")
-    address = world.pipeline().sinks[0].address
+    address = lake_of(world.pipeline().sinks[0].address)
     with connect() as reader:
         reader.execute(attach_sql(address, "lake", read_only=True))
         assert _doctor(world, code=0) == []

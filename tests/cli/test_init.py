@@ -11,9 +11,19 @@ import yaml
 from tests.cli.commands import truecut
 from tests.postgres_server import PostgresServer
 from truecut.cli.init import pipeline_text
+from truecut.config.beginning import Beginning, FoundTable
 from truecut.config.finding import ConfigError
+from truecut.config.kinds import SINKS
 from truecut.config.load import load
-from truecut.lake import LakeAddress, attach_sql, connect, parse_address
+from truecut.lake import LakeAddress, attach_sql, connect, lake_of, parse_address
+from truecut.sources.ducklake.beginning import catalog_text
+
+
+def text_for(path: Path, catalog: str, tables: list[FoundTable] | None) -> str:
+    """The file that init would write for a lake with that catalog."""
+    beginning = Beginning(f"type: ducklake\ncatalog: {catalog}\n", tables)
+    example = SINKS["ducklake"].example
+    return pipeline_text(path, beginning, sink=example("copy"), tenant_sink=example("lakes/{tenant}"))
 
 
 def make_lake(catalog: str, base: Path, *statements: str) -> LakeAddress:
@@ -103,7 +113,8 @@ def test_the_tables_of_a_lake_are_listed(tmp_path: Path) -> None:
     (tmp_path / "sub" / "p.yaml").write_text(text.replace("key: []", "key: [a]"))
     pipeline = load(tmp_path / "sub" / "p.yaml", environ={})
     connection = connect()
-    connection.execute(attach_sql(pipeline.source.address, "lake", read_only=True))  # the path leads there
+    source = lake_of(pipeline.source.address)
+    connection.execute(attach_sql(source, "lake", read_only=True))  # the path leads there
     names = connection.execute(
         "SELECT schema_name || '.' || table_name FROM duckdb_tables() WHERE database_name = 'lake'"
     ).fetchall()
@@ -113,7 +124,7 @@ def test_the_tables_of_a_lake_are_listed(tmp_path: Path) -> None:
 def test_an_empty_lake(tmp_path: Path) -> None:
     """The file says so and validate asks for tables."""
     path = tmp_path / "p.yaml"
-    path.write_text(pipeline_text(path, "./source.ducklake", []))
+    path.write_text(text_for(path, "./source.ducklake", []))
     with pytest.raises(ConfigError) as caught:
         load(path, environ={})
     assert [(f.path, f.message) for f in caught.value.findings] == [("tables", "must not be empty")]
@@ -135,8 +146,8 @@ def test_the_catalog_is_found_from_the_file(
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "sub" / "p.yaml"
     path.parent.mkdir()
-    path.write_text(pipeline_text(path, dsn, None))
-    target = Path(load(path, environ={}).source.address.target.reveal())
+    path.write_text(text_for(path, catalog_text(dsn, folder=path.parent), None))
+    target = Path(lake_of(load(path, environ={}).source.address).target.reveal())
     assert target.resolve() == Path(expected.replace("/base", str(tmp_path)))
 
 
@@ -150,7 +161,7 @@ def test_a_password_is_not_written_into_the_file(tmp_path: Path, postgres: Postg
     text = (tmp_path / "pipeline.yaml").read_text()
     assert "geheim" not in text + result.stderr + result.stdout
     pipeline = load(tmp_path / "pipeline.yaml", environ={"SOURCE_CATALOG": dsn})
-    assert pipeline.source.address.target.reveal() == dsn.removeprefix("postgres:")
+    assert lake_of(pipeline.source.address).target.reveal() == dsn.removeprefix("postgres:")
     assert [str(table.name) for table in pipeline.tables] == ["main.events"]
 
 
@@ -161,17 +172,19 @@ def test_a_password_is_not_written_into_the_file(tmp_path: Path, postgres: Postg
         (["--sink", "kafka"], 2, "TC1061 The sink type is not available yet"),
         (["--sink", "geheim"], 2, "TC1061 There is no such sink type"),
         (["--dsn", "nope.ducklake"], 2, "TC1064 There is no catalog at duckdb:"),
-        (["--dsn", "postgresql://u:geheim@h/d"], 2, "write PATH, sqlite:PATH or postgres:CONNINFO"),
+        (["--dsn", "postgresql://u:geheim@h/d"], 2, "write the path of a DuckDB file, sqlite:PATH or"),
         (["--dsn", "postgres:host=127.0.0.1 port=1 password=geheim"], 1, "TC4005 "),
-        (["--dsn", "plain.duckdb"], 1, "TC4"),
+        (["--dsn", "plain.duckdb"], 2, "TC1065 There is a database at duckdb:"),
+        (["--dsn", "notes.txt"], 2, "the file is not a DuckLake catalog"),
         (["--output", "nope/p.yaml"], 2, "TC1063 nope/p.yaml cannot be written"),
     ],
 )
 def test_wrong_input_writes_nothing(tmp_path: Path, arguments: list[str], code: int, message: str) -> None:
     """A clear message, the right exit code, no file, no secret."""
     duckdb.connect(str(tmp_path / "plain.duckdb")).close()
+    (tmp_path / "notes.txt").write_text("not a database, " * 1000)
     result = truecut("init", *arguments, cwd=tmp_path)
     assert result.returncode == code
     assert message in result.stderr
     assert "geheim" not in result.stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["plain.duckdb"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt", "plain.duckdb"]

@@ -11,7 +11,7 @@ import yaml
 from tests.cli.commands import truecut
 from tests.cli.inside import call, seed, untouched
 from tests.e2e.world import World, tenants_document
-from truecut.lake import attach_sql, connect
+from truecut.lake import attach_sql, connect, lake_of
 from truecut.runtime.control import open_control
 
 CREATE = "CREATE TABLE lake.main.events (id INTEGER, tenant VARCHAR, v VARCHAR)"
@@ -128,7 +128,7 @@ def test_later_runs_carry_changes_and_ask_before_they_replace(kind: str, tmp_pat
 
 def _make_foreign(world: World) -> None:
     """A table of somebody else's in the sink `foreign`."""
-    address = next(sink.address for sink in world.pipeline().sinks if sink.name == "foreign")
+    address = next(lake_of(sink.address) for sink in world.pipeline().sinks if sink.name == "foreign")
     connection = connect()
     connection.execute(attach_sql(address, "lake", create=True))
     connection.execute("CREATE TABLE lake.main.events AS SELECT 42 AS answer")

@@ -21,6 +21,7 @@ from tests.cli.tenants import make_lake, make_newer
 from tests.cli.tiny_disk import TinyDisk, tiny_disk
 from tests.e2e.process import Process, started
 from tests.e2e.world import World, eventually, tenants_document
+from tests.patience import PATIENCE_S
 from truecut.lake import connect
 
 TABLES = {
@@ -48,21 +49,21 @@ def test_a_run_goes_on_with_what_is_fit_and_names_the_rest(
         disk = stack.enter_context(_small_disk(world))
         lock = stack.enter_context(_locked(tmp_path / "locked.db"))
         source = stack.enter_context(_locked(tmp_path / "source.db"))
-        arguments = ("--log-level", "debug", "run", world.file, "--until-caught-up", "--timeout", "300s")
+        arguments = ("--log-level", "debug", "run", world.file, "--until-caught-up", "--timeout", "1200s")
         process = stack.enter_context(started(*arguments))
-        eventually(partial(_source_is_held, world), timeout_s=60, what="the source's lock is told")
+        eventually(partial(_source_is_held, world), what="the source's lock is told")
         source.release()
         codes = {**STUCK, **BUSY, **({} if disk is None else {"full": "TC4002"})}
-        eventually(lambda: _codes(world, codes) == codes, timeout_s=100, what=f"{codes}")
+        eventually(lambda: _codes(world, codes) == codes, what=f"{codes}")
         lock.release()
         waiting = ["locked"]
         if disk is not None:
             disk.grow(mib=200)
             waiting.append("full")
-        eventually(lambda: _holds(world) == TABLES, timeout_s=60, what=f"{TABLES}")
+        eventually(lambda: _holds(world) == TABLES, what=f"{TABLES}")
         _assert_arrived(world, "good")
         for sink in waiting:
-            eventually(partial(_arrived, world, sink), timeout_s=90, what=f"{sink} recovers by itself")
+            eventually(partial(_arrived, world, sink), what=f"{sink} recovers by itself")
         assert call("pause", world.file, "--sink", "down").code == 0  # the last that could still arrive
         _assert_names_the_rest(process)
     assert kept == {name: _files_of(tmp_path, name) for name in kept}
@@ -190,7 +191,7 @@ def _arrived(world: World, sink: str) -> bool:
 
 
 def _assert_arrived(world: World, sink: str) -> None:
-    eventually(lambda: _arrived(world, sink), timeout_s=30, what=f"{sink} has all rows")
+    eventually(lambda: _arrived(world, sink), what=f"{sink} has all rows")
 
 
 def _source_is_held(world: World) -> bool:
@@ -200,7 +201,7 @@ def _source_is_held(world: World) -> bool:
 
 def _assert_names_the_rest(process: Process) -> None:
     """It ends by itself, since nothing else can arrive: exit 1, every sink with its reason."""
-    stdout, stderr = process.popen.communicate(timeout=60)
+    stdout, stderr = process.popen.communicate(timeout=PATIENCE_S)
     assert process.popen.returncode == 1, stderr
     assert "TC3010 7 sink(s) could not follow:" in stderr
     for sink in ("good", *STUCK, "down"):

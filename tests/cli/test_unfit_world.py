@@ -13,6 +13,7 @@ from tests.cli.canaries import CREATE, NOISE, ROW, assert_silent
 from tests.cli.inside import call, seed, tree
 from tests.cli.tenants import make_newer
 from tests.e2e.world import World, tenants_document
+from tests.patience import PATIENCE_S
 from truecut.runtime.control import open_control
 
 
@@ -127,6 +128,6 @@ def _python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         cwd=root,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )

@@ -37,6 +37,8 @@ def _check(
             return violations(root["$defs"][value.removeprefix("#/$defs/")], instance, root, at)
         case "anyOf":
             return [] if any(not violations(option, instance, root, at) for option in value) else broken
+        case "oneOf":  # told by the option that fits best
+            return min((violations(option, instance, root, at) for option in value), key=len)
         case "type":
             return [] if _has_type(instance, value) else broken
         case "const":

@@ -32,10 +32,10 @@ def test_all_faults_are_found_at_once(folder: Folder) -> None:
 def test_a_file_wrong_everywhere_is_quick_and_short(folder: Folder) -> None:
     """A mebibyte of unknown keys costs seconds at most, and a message that can be read."""
     text = "".join(f"sinkss{i}: [{{x: '${{NOPE}}'}}]\n" for i in range(30_000))
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(ConfigError) as caught:
         folder.load(text)
-    assert time.monotonic() - start < 8
+    assert time.process_time() - start < 8
     assert len(str(caught.value)) < 20_000
     assert str(caught.value).endswith(" more")
 

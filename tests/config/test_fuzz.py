@@ -98,9 +98,9 @@ def survives(place: Path, content: bytes) -> None:
     """The law of all tests here."""
     path = place / "p.yaml"
     path.write_bytes(content)
-    start = time.monotonic()
+    start = time.process_time()
     error = fault(path)
-    assert time.monotonic() - start < SECONDS_MAX
+    assert time.process_time() - start < SECONDS_MAX
     if error is not None:
         message = str(error)
         assert message.replace("\n", "").isprintable()

@@ -54,9 +54,9 @@ NO_TREE: dict[str, tuple[str | bytes, str]] = {
 def test_what_is_no_pipeline_at_all(folder: Folder, case: str) -> None:
     """The place of the first fault, within a second."""
     content, finding = NO_TREE[case]
-    start = time.monotonic()
+    start = time.process_time()
     assert folder.lines(content) == [f"p.yaml:{finding}"]
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 2
 
 
 def test_a_hundred_megabytes_are_refused_before_they_are_read(folder: Folder) -> None:
@@ -64,10 +64,10 @@ def test_a_hundred_megabytes_are_refused_before_they_are_read(folder: Folder) ->
     path = folder.path / "big.yaml"
     with path.open("wb") as stream:
         stream.truncate(100 << 20)
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(ConfigError, match="TC1002"):
         load(path, environ={})
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 2
 
 
 def test_files_that_cannot_be_read(folder: Folder) -> None:

@@ -35,7 +35,7 @@ def test_every_name_that_is_taken_says_not_yet(folder: Folder) -> None:
         + [f"sinks.copy.{k}" for k in later["sink"]]
         + later["spec"]
     )
-    kinds = ["mariadb", "turso", "sharded", "pipeline", "postgres"]
+    kinds = ["mariadb", "turso", "sharded", "mongodb", "pipeline", "postgres"]
     assert {
         folder.findings(changed(MINIMAL, "source: {type: ducklake", f"source: {{type: {k}"))[0].rule.code
         for k in kinds
@@ -66,7 +66,7 @@ spec:
     - {name: lake, type: ducklake, catalog: ./lake.ducklake, data_path: ./lake-data}
     - name: warehouse
       type: postgres
-      dsn: ${WAREHOUSE_DSN}
+      dsn: host=warehouse
       schema: shop
       tables:
         - {name: public.orders, mode: append}
@@ -86,7 +86,6 @@ spec:
         "tables.public.*.exclude",
         "tables.public.orders.backfill",
         "tables.public.orders.on_schema_change",
-        "sinks.warehouse.type",
         "journal",
         "certificate",
     ]

@@ -48,6 +48,22 @@ ONE_FAULT = {
         "route: 42",
         "19  TC1011  sinks.acme.route: expected text, found a number; put it in quotes",
     ),
+    "number for duration": (
+        "  sinks:\n",
+        "  batch: {interval: 5}\n  sinks:\n",
+        "14  TC1016  batch.interval: expected a duration, found a number without a unit; "
+        'did you mean "5s" or "5ms"?',
+    ),
+    "number for size": (
+        "  sinks:\n",
+        "  batch: {bytes_max: 64}\n  sinks:\n",
+        '14  TC1016  batch.bytes_max: expected a size, found a number without a unit; did you mean "64MiB"?',
+    ),
+    "reference without quotes": (
+        "for_each: {file: tenants.csv}",
+        "for_each: {file: ${TENANTS}}",
+        '25  TC1004  not YAML: a ${…} inside braces or brackets must stand in quotes: "${NAME}"',
+    ),
     "truth for text": (
         "route: acme",
         "route: true",
@@ -99,7 +115,7 @@ ONE_FAULT = {
     "sink type not yet": (
         "type: ducklake\n      catalog: ./acme.ducklake",
         "type: kafka\n      topic: x",
-        '16  TC1015  sinks.acme.type: "kafka" is not available yet; expected ducklake',
+        '16  TC1015  sinks.acme.type: "kafka" is not available yet; expected ducklake or postgres',
     ),
     "source type not yet": (
         "    type: ducklake\n    catalog: ./source.ducklake\n    data_path: ./source-data\n",

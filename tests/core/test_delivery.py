@@ -3,78 +3,36 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import pytest
 
+from tests.core.machine import (
+    FAULT,
+    NEVER,
+    T,
+    at,
+    commit,
+    copy,
+    cursor,
+    owned,
+    passed_by,
+    recovered,
+    told,
+    wave_of,
+)
 from truecut.core import answers, delivery
 from truecut.core.delivery import (
-    BACKWARDS_CODE,
     GAP_CODE,
-    PAUSED_CODE,
     CopySettings,
     Delivery,
-    Effect,
     RaiseToken,
-    RunWave,
     SinkState,
-    Wave,
 )
-from truecut.errors import Fault, Retry
-from truecut.model.cursor import CopyState, Cursor, Hold
+from truecut.errors import Retry
+from truecut.model.cursor import Cursor
 from truecut.model.order import Receipt
-from truecut.model.position import Position
-from truecut.model.table import Column, Mode
-
-T = "main.t"
-U = "main.u"
-COLUMNS = (Column(1, "id", "BIGINT"),)
-FAULT = Fault("TC4099", "it failed", "None needed.", Retry.RETRYABLE)
-
-
-def at(place: int, generation: int = 1) -> Position:
-    return Position(generation, place)
-
-
-def cursor(
-    place: int | None,
-    *,
-    tables: Iterable[str] = (T,),
-    mode: Mode = "mirror",
-    holds: Mapping[str, Hold] | None = None,
-    source: str = "one",
-) -> Cursor:
-    copies = {t: CopyState(mode, t, COLUMNS, hold=(holds or {}).get(t)) for t in tables}
-    return Cursor(None if place is None else at(place), 1, source, copies)
-
-
-def owned(places: Mapping[str, int | None], *, head: int, oldest: int = 0, mode: Mode = "mirror") -> Delivery:
-    """A runner that owns sinks which stand at these places."""
-    sinks = {name: SinkState({T: CopySettings(mode)}) for name in places}
-    state = delivery.observe(Delivery(sinks), identity="one", oldest=at(oldest), head=at(head))
-    state = delivery.acquire(state, dict.fromkeys(places, 1))
-    state, _ = delivery.start_recovery(state, now_ms=0)
-    told = [
-        Receipt(
-            n, state.sinks[n].epoch, "applied", cursor=cursor(p, tables=() if p is None else (T,), mode=mode)
-        )
-        for n, p in places.items()
-    ]
-    return delivery.recovered(state, told, now_ms=0)[0]
-
-
-def wave_of(effects: list[Effect]) -> Wave:
-    (effect,) = effects
-    assert isinstance(effect, RunWave)
-    return effect.wave
-
-
-def commit(state: Delivery, wave: Wave, *, upto: int | None = None) -> Delivery:
-    """All sinks of the wave have committed it."""
-    end = wave.upto_max if upto is None else at(upto)
-    receipts = [Receipt(n, o.epoch, "applied", cursor=cursor(end.place)) for n, o in wave.sinks.items()]
-    return delivery.wave_done(state, wave.id, upto=end, receipts=receipts, now_ms=0)[0]
+from truecut.model.table import Mode
 
 
 def test_a_small_group_far_behind_gets_its_turn() -> None:
@@ -114,10 +72,10 @@ def test_a_late_sink_leaves_its_group_and_returns_when_it_keeps_up() -> None:
     state, _ = delivery.wave_done(state, wave.id, upto=at(5), receipts=both, now_ms=0)
     assert (state.sinks["a"].late, state.sinks["b"].late) == (False, True)
     assert state.sinks["b"].phase == "acquired"
-    assert delivery.start_recovery(state, now_ms=answers.BACKOFF_FIRST_MS - 1)[1] == []
-    state, _ = delivery.start_recovery(state, now_ms=answers.BACKOFF_FIRST_MS)
-    told = Receipt("b", state.sinks["b"].epoch, "applied", cursor=cursor(1))
-    state, _ = delivery.recovered(state, [told], now_ms=0)
+    assert delivery.start_recovery(state, now_ms=answers.BACKOFF_FIRST_MS - 1, late=True)[1] == []
+    state, _ = delivery.start_recovery(state, now_ms=answers.BACKOFF_FIRST_MS, late=True)
+    answer = Receipt("b", state.sinks["b"].epoch, "applied", cursor=cursor(1))
+    state, _ = delivery.recovered(state, [answer], now_ms=0)
     assert delivery.start_wave(state)[1] == []
     state, effects = delivery.start_wave(state, late=True)
     state = commit(state, wave_of(effects))
@@ -137,13 +95,7 @@ def test_a_job_that_fails_as_a_whole_is_tried_in_halves() -> None:
             continue
         failed += 1
         state, _ = delivery.wave_failed(state, wave.id, FAULT, now_ms=0)
-        state, _ = delivery.start_recovery(state, now_ms=1 << 40)
-        told = [
-            Receipt(n, s.epoch, "applied", cursor=cursor(1))
-            for n, s in state.sinks.items()
-            if s.phase == "recovering"
-        ]
-        state, _ = delivery.recovered(state, told, now_ms=0)
+        state = told(state, dict.fromkeys(state.sinks, cursor(1)))
     assert failed <= 8
     assert not any(sink.late for sink in state.sinks.values())
 
@@ -152,11 +104,11 @@ def test_a_job_that_fails_as_a_whole_is_tried_in_halves() -> None:
 def test_a_seed_or_persisted_cursor_without_an_answer_is_a_failure(kind: str) -> None:
     """Only a window of changes may pass a sink by; otherwise no answer means that nobody knows."""
     if kind == "seed":
-        state, effects = delivery.start_seed(owned({"a": None}, head=3))
+        state, effects = delivery.start_seed(owned({"a": None}, head=3), now_ms=0)
     else:
         state = owned({"a": 1}, head=3)
         state, effects = delivery.start_wave(state)
-        state, _ = delivery.wave_done(state, wave_of(effects).id, upto=at(3), receipts=[], now_ms=0)
+        state = passed_by(state, wave_of(effects))
         assert (state.sinks["a"].cursor, state.sinks["a"].position) == (at(1), at(3))
         state, effects = delivery.persist_idle(state, ["a"])
     wave = wave_of(effects)
@@ -212,70 +164,48 @@ def test_another_source_continues_nothing() -> None:
     state, _ = delivery.wave_done(state, busy.id, upto=at(2), receipts=[], now_ms=0)
     assert state.sinks["idle"].copies[T].status == "unseeded"
     assert delivery.start_wave(state)[1] == []
-    assert wave_of(delivery.start_seed(state)[1]).upto_max == at(1, 2)
+    assert wave_of(delivery.start_seed(state, now_ms=0)[1]).upto_max == at(1, 2)
 
 
-def test_another_source_whose_positions_do_not_grow_is_held() -> None:
-    """D1: a seed that would move the cursor back never starts; the table says why it waits."""
-    state = delivery.observe(owned({"a": 5}, head=5), identity="two", oldest=at(0), head=at(2))
-    state, _ = delivery.start_recovery(delivery.acquire(state, {"a": 2}), now_ms=0)
-    told = Receipt("a", state.sinks["a"].epoch, "applied", cursor=cursor(5))
-    state, _ = delivery.recovered(state, [told], now_ms=0)
-    hold = state.sinks["a"].copies[T].hold
-    assert hold is not None
-    assert hold.code == BACKWARDS_CODE
-    assert delivery.start_seed(state)[1] == []
+def test_another_source_whose_positions_do_not_grow_says_nothing() -> None:
+    """D8: one generation is one source. Until the other one has a number of its own, a sink stands still: it
+    is neither carried, seeded nor held; then it is seeded anew."""
+    state = delivery.observe(owned({"a": 5}, head=5), identity="two", oldest=at(0), head=at(7))
+    state = told(delivery.acquire(state, {"a": 2}), {"a": cursor(5)})
+    assert state.sinks["a"].copies[T].status == "streaming"
+    assert delivery.start_wave(state)[1] == []
+    assert delivery.start_seed(state, now_ms=NEVER)[1] == []
+    state = delivery.observe(state, identity="two", oldest=at(0, 2), head=at(7, 2))
+    assert wave_of(delivery.start_seed(state, now_ms=NEVER)[1]).upto_max == at(7, 2)
+
+
+def test_a_look_of_an_older_generation_changes_nothing() -> None:
+    """D8: neither one that comes after a later one, nor one that a sink has left behind."""
+    seen = delivery.observe(owned({"a": 5}, head=5), identity="two", oldest=at(0, 2), head=at(1, 2))
+    assert delivery.observe(seen, identity="one", oldest=at(0), head=at(6)) == seen
+    later = Cursor(at(3, 2), 1, {T: replace(copy(3, source="two"), at=at(3, 2))})
+    state = recovered({"a": later, "b": cursor(5)}, {T: CopySettings("append")}, head=9)
+    assert state.sinks["a"].copies[T].status == "streaming"
+    assert set(wave_of(delivery.start_wave(state)[1]).sinks) == {"b"}
+    state = delivery.resume_table(state, T, asked=7, sinks=["a", "b"])
+    assert [sink.copies[T].resumed for sink in state.sinks.values()] == [0, 7]
+    assert list(delivery.taken_up(state)) == ["b"]
 
 
 def test_a_stale_look_at_the_source_starts_no_seed_behind_the_cursor() -> None:
     """D1: the sink may have been seeded by another runner further on than we have looked."""
-    sinks = {"a": SinkState({T: CopySettings("mirror"), U: CopySettings("mirror")})}
-    state = delivery.observe(Delivery(sinks), identity="one", oldest=at(0), head=at(3))
-    state, _ = delivery.start_recovery(delivery.acquire(state, {"a": 1}), now_ms=0)
-    hold = Hold(at(2), "TC4100", "stopped")
-    told = cursor(7, tables=(T,), holds={T: hold})
-    receipt = Receipt("a", state.sinks["a"].epoch, "applied", cursor=told)
-    state, _ = delivery.recovered(state, [receipt], now_ms=0)
-    assert delivery.start_seed(state)[1] == []
+    settings = {T: CopySettings("mirror", fingerprint="new", accept=True)}
+    state = recovered({"a": cursor(7)}, settings, head=3)
+    assert delivery.start_seed(state, now_ms=0)[1] == []
     state = delivery.observe(state, identity="one", oldest=at(0), head=at(8))
-    assert wave_of(delivery.start_seed(state)[1]).upto_max == at(8)
-
-
-def test_a_sink_whose_tables_are_all_held_waits_quietly() -> None:
-    """Held everywhere: no wave, no seed, no persisting, and no harm to the others."""
-    state = delivery.pause_table(owned({"a": 1}, head=5), T)
-    assert delivery.start_wave(state)[1] == []
-    assert delivery.start_seed(state)[1] == []
-    assert delivery.due_to_persist(state) == []
-
-
-def test_a_paused_table_goes_on_from_its_own_place() -> None:
-    """A pause costs nothing while the history is there; behind a gap a mirror is seeded anew."""
-    held = delivery.pause_table(owned({"a": 1}, head=5), T)
-    state = delivery.resume_table(held, T, sinks=["a"])
-    assert state.sinks["a"].copies[T] == delivery.Copy("streaming", at(1))
-    state = delivery.observe(held, identity="one", oldest=at(3), head=at(5))
-    assert delivery.resume_table(state, T, sinks=["a"]).sinks["a"].copies[T].status == "unseeded"
-
-
-def test_an_append_table_paused_across_a_gap_stays_held_until_told_twice() -> None:
-    """An append table is never seeded on its own: resuming a pause finds the gap and holds for that."""
-    state = delivery.pause_table(owned({"a": 1}, head=5, mode="append"), T)
-    assert state.sinks["a"].copies[T].hold == Hold(at(1), PAUSED_CODE, f"{T} is paused")
-    state = delivery.observe(state, identity="one", oldest=at(3), head=at(5))
-    state = delivery.resume_table(state, T, sinks=["a"])
-    hold = state.sinks["a"].copies[T].hold
-    assert hold is not None
-    assert hold.code == GAP_CODE
-    state = delivery.resume_table(state, T, sinks=["a"])
-    assert state.sinks["a"].copies[T].status == "unseeded"
+    assert wave_of(delivery.start_seed(state, now_ms=0)[1]).upto_max == at(8)
 
 
 def test_a_paused_sink_gets_no_order() -> None:
     """Pause: no recovery, wave, seed or persisting for exactly these sinks."""
     state = delivery.pause(owned({"a": 1, "b": None}, head=5), sinks=frozenset({"a", "b"}))
     assert delivery.start_wave(state)[1] == []
-    assert delivery.start_seed(state)[1] == []
+    assert delivery.start_seed(state, now_ms=NEVER)[1] == []
     state = delivery.pause(state, sinks=frozenset({"b"}))
     assert set(wave_of(delivery.start_wave(state)[1]).sinks) == {"a"}
 
@@ -294,18 +224,17 @@ def test_an_idle_cursor_is_persisted_before_retention_reaches_it(
     state = owned({"a": place}, head=100)
     assert delivery.due_to_persist(state, lag_max=lag_max) == []
     state, effects = delivery.start_wave(state)
-    state, _ = delivery.wave_done(state, wave_of(effects).id, upto=at(100), receipts=[], now_ms=0)
+    state = passed_by(state, wave_of(effects))
     assert delivery.due_to_persist(state, lag_max=lag_max) == (["a"] if due else [])
 
 
 def test_backoff_doubles_to_a_limit_and_jitter_is_passed_in() -> None:
     """Chance is an argument; a fault that a retry cannot help waits longest."""
-    sink = SinkState({T: CopySettings("mirror")}, failures=3)
-    assert answers.delayed(sink, FAULT, 0, 0.0) == 8 * answers.BACKOFF_FIRST_MS
-    assert answers.delayed(sink, FAULT, 0, 0.5) == 12 * answers.BACKOFF_FIRST_MS
-    assert answers.delayed(replace(sink, failures=60), FAULT, 0, 0.0) == answers.BACKOFF_MAX_MS
+    assert answers.delayed(3, FAULT, 0, 0.0) == 8 * answers.BACKOFF_FIRST_MS
+    assert answers.delayed(3, FAULT, 0, 0.5) == 12 * answers.BACKOFF_FIRST_MS
+    assert answers.delayed(60, FAULT, 0, 0.0) == answers.BACKOFF_MAX_MS
     hopeless = replace(FAULT, retry=Retry.NOT_RETRYABLE)
-    assert answers.delayed(sink, hopeless, 0, 0.0) == answers.BACKOFF_MAX_MS
+    assert answers.delayed(3, hopeless, 0, 0.0) == answers.BACKOFF_MAX_MS
 
 
 def test_cost_grows_with_the_sinks_not_with_their_square() -> None:
@@ -316,8 +245,9 @@ def test_cost_grows_with_the_sinks_not_with_their_square() -> None:
         started = time.process_time()
         state, effects = delivery.start_wave(state)
         state = commit(state, wave_of(effects))
-        lead = {n: replace(s, position=at(count)) for n, s in state.sinks.items()}
-        delivery.persist_idle(state.with_sinks(lead), list(lead))
+        state, effects = delivery.start_wave(state)
+        state = passed_by(state, wave_of(effects))
+        delivery.persist_idle(state, list(state.sinks))
         return time.process_time() - started
 
     small = min(cost(500) for _ in range(3))

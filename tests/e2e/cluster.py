@@ -1,4 +1,7 @@
-"""A real standalone Spark cluster on this machine, from the installed package: a master and workers."""
+"""A real standalone Spark cluster on this machine, from the installed package: a master and workers.
+
+One for all tests that want one (`tests/conftest.py`): they run in one process (`tests/sharing.py`).
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,8 @@ from pathlib import Path
 import psutil
 import pyspark
 
+from tests.patience import PATIENCE_S
 from tests.ports import free_port
-
-START_S_MAX = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,12 @@ class Cluster:
         for process in doomed:
             process.kill()
         return len(doomed)
+
+    def kill_executor(self) -> None:
+        """kill -9 one executor, with its Python; its worker starts another."""
+        executor = next(child for worker in self.workers for child in psutil.Process(worker.pid).children())
+        for process in [executor, *executor.children(recursive=True)]:
+            process.kill()
 
     def executors(self) -> int:
         """How many executors are running on it."""
@@ -57,7 +65,7 @@ def spark_cluster(folder: Path, *, workers: int) -> Iterator[Cluster]:
         for process in (*started, master):
             for doomed in [*_children(process.pid), psutil.Process(process.pid)]:
                 with_no_such(doomed)
-            process.wait(timeout=30)
+            process.wait(timeout=PATIENCE_S)
 
 
 def with_no_such(process: psutil.Process) -> None:
@@ -87,7 +95,7 @@ def _start(folder: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 def _wait_for(port: int) -> None:
-    deadline = time.monotonic() + START_S_MAX
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()

@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 
 from tests.e2e.world import World
+from tests.patience import PATIENCE_S
 
 TRUECUT = str(Path(sys.executable).with_name("truecut"))
-RUN_TIMEOUT_S = 180
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def truecut(*arguments: str | Path, env: Mapping[str, str] | None = None) -> Fin
         [TRUECUT, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=RUN_TIMEOUT_S,
+        timeout=PATIENCE_S,
         env={**os.environ, **(env or {})},
         check=False,
     )
@@ -82,12 +82,12 @@ class Process:
     def kill(self) -> None:
         """kill -9, the driver alone: the rest has to notice by itself."""
         self.popen.kill()
-        self.popen.wait(timeout=30)
+        self.popen.wait(timeout=PATIENCE_S)
 
     def stop(self) -> Finished:
         """As Ctrl-C does."""
         self.popen.send_signal(signal.SIGINT)
-        stdout, stderr = self.popen.communicate(timeout=RUN_TIMEOUT_S)
+        stdout, stderr = self.popen.communicate(timeout=PATIENCE_S)
         return Finished(self.popen.returncode, stdout, stderr)
 
 
@@ -102,13 +102,10 @@ def started(*arguments: str | Path, env: Mapping[str, str] | None = None) -> Ite
         env={**os.environ, **(env or {})},
     )
     process = Process(popen)
-    everything: list[psutil.Process] = []
     try:
         yield process
-        if popen.poll() is None:
-            everything = process.tree()
-    finally:
-        for left in everything:
+    finally:  # also of a block that failed: what is left holds the pipes open
+        for left in process.tree() if popen.poll() is None else []:
             with _gone():
                 left.kill()
         if popen.poll() is None:

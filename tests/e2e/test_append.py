@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.e2e.test_mirror import CREATE
 from tests.e2e.world import World, tenants_document
+from truecut.runtime.pauses import resume
 
 MakeWorld = Callable[[dict[str, Any]], World]
 LOG = "SELECT _truecut_op, id, tenant, v FROM lake.main.events ORDER BY _truecut_position, _truecut_seq, id"
@@ -51,3 +52,24 @@ def test_position_and_sequence_are_unique_and_sort(make_world: MakeWorld) -> Non
     rows = world.sink_rows("t0", "SELECT _truecut_position, _truecut_seq FROM lake.main.events")
     assert len(rows) == len(set(rows)) == 75
     assert len({(len(position), len(seq)) for position, seq in rows}) == 1
+
+
+def test_an_append_table_is_repaired_after_a_rename(make_world: MakeWorld) -> None:
+    """A column is renamed: the table is held, and the message says what to do. Done so, the table that it was
+    stays under the tenant's name for it, and the one that is made anew goes on with the new column."""
+    world = make_world(tenants_document(tenants=["t0"], mode="append"))
+    world.source(CREATE, "INSERT INTO lake.main.events VALUES (1, 't0', 1)")
+    assert world.catch_up().reached
+    world.source(
+        "ALTER TABLE lake.main.events RENAME COLUMN v TO w",
+        "INSERT INTO lake.main.events VALUES (2, 't0', 2)",
+    )
+    assert "rename or drop it at the sink first, then resume it" in world.catch_up().stragglers["t0"]
+    world.tenant("t0", "ALTER TABLE lake.main.events RENAME TO events_before")
+    resume(world.pipeline().state, table="main.events")
+    assert world.catch_up().reached
+    world.source("UPDATE lake.main.events SET w = 3 WHERE id = 2")
+    assert world.catch_up().reached
+    columns = "SELECT _truecut_op, id, w FROM lake.main.events ORDER BY _truecut_position, _truecut_seq, id"
+    assert world.sink_rows("t0", columns) == [("read", 1, 1.0), ("read", 2, 2.0), ("update", 2, 3.0)]
+    assert world.sink_rows("t0", "SELECT id, v FROM lake.main.events_before") == [(1, 1.0)]

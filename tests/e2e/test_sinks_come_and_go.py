@@ -4,29 +4,52 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from tests.e2e.process import run, running
 from tests.e2e.test_mirror import CREATE, fill
 from tests.e2e.world import World, eventually, tenants_document
+from truecut.model.position import Position
 from truecut.runtime.control import open_control
 from truecut.runtime.pauses import pause, read_pauses, resume
-from truecut.runtime.status import status_document
+from truecut.runtime.status_document import status_document
 
 MakeWorld = Callable[[dict[str, Any]], World]
-SEEDS = "SELECT count(*) FROM __ducklake_metadata_lake.ducklake_table WHERE table_name = 'events'"
+# A row that a tenant adds by itself: changes of other keys leave it alone, a seed replaces it.
+MARK = "INSERT INTO lake.main.events VALUES (-1, 'mark', 0)"
+MARKED = "SELECT count(*) FROM lake.main.events WHERE id = -1"
+TABLES = "SELECT table_name FROM duckdb_tables() WHERE database_name = 'lake' AND table_name = 'events'"
 TOKEN = "SELECT max(token) FROM lake._truecut.cursor"
 FORGET = "CALL ducklake_expire_snapshots('lake', older_than => now())"
 
 
-def test_a_tenant_added_later_is_seeded_while_others_go_on(make_world: MakeWorld) -> None:
-    """The new one gets everything, the old ones only what changed."""
-    world = make_world(tenants_document(tenants=["t0", "t1"]))
+def test_a_tenant_added_later_is_seeded_while_others_go_on(tmp_path: Path) -> None:
+    """Its seed is stuck just before it is written; the others get changes meanwhile, and are not seeded."""
+    world = World(tmp_path, None, tenants_document(tenants=["t0", "t1"]))
     world.source(CREATE, fill(300))
-    assert world.catch_up().reached
+    assert run(world, "--until-caught-up").code == 0
+    world.tenant("t0", MARK)
     world.document = tenants_document(tenants=["t0", "t1", "t2"])
-    world.source("UPDATE lake.main.events SET v = -1 WHERE id < 10")
-    assert world.catch_up().reached
+    world.save()
+    hits = tmp_path / "hits"
+    hits.mkdir()
+    stuck = {"TRUECUT_FAILPOINT": "before_sink_transaction:hang", "TRUECUT_FAILPOINT_HITS": str(hits)}
+    with running(world, **stuck):
+        eventually((hits / "before_sink_transaction").exists, timeout_s=120, what="the seed is stuck")
+        world.source("UPDATE lake.main.events SET v = -1 WHERE id < 10")
+        eventually(lambda: _is_equal(world, "t0") and _is_equal(world, "t1"), what="the others go on")
+        assert world.sink_rows("t2", TABLES) == [], "nothing of the new one is there yet"
+    assert world.sink_rows("t0", MARKED) == [(1,)], "t0 was not seeded again"
+    world.tenant("t0", "DELETE FROM lake.main.events WHERE id = -1")
+    assert run(world, "--until-caught-up").code == 0
     world.assert_mirrors()
+
+
+def _is_equal(world: World, tenant: str) -> bool:
+    """But for the mark."""
+    held = world.sink_rows(tenant, "FROM lake.main.events WHERE id <> -1 ORDER BY ALL")
+    return held == world.source_rows(f"FROM lake.main.events WHERE tenant = '{tenant}' ORDER BY ALL")
 
 
 def test_a_removed_tenant_is_retired_and_keeps_its_data(make_world: MakeWorld) -> None:
@@ -53,9 +76,10 @@ def test_a_mirror_that_fell_out_of_the_history_is_seeded_again(make_world: MakeW
     world = make_world(tenants_document(tenants=["t0", "t1"]))
     world.source(CREATE, fill(50, 2))
     assert world.catch_up().reached
+    world.tenant("t0", MARK)
     world.source("DELETE FROM lake.main.events WHERE id < 10", "UPDATE lake.main.events SET v = 0", FORGET)
     assert world.catch_up().reached
-    world.assert_mirrors()
+    world.assert_mirrors()  # so the mark is gone: it was made anew
 
 
 def test_a_gap_stops_the_table_where_the_pipeline_says_so(make_world: MakeWorld) -> None:
@@ -95,12 +119,12 @@ def test_idle_sinks_do_not_fall_out_of_the_history(make_world: MakeWorld) -> Non
     world.source("UPDATE lake.main.events SET v = 1")
     assert world.catch_up().reached
     world.source(FORGET, "UPDATE lake.main.events SET v = 2")
-    seeded_before = world.sink_rows("idle", SEEDS)
+    world.tenant("idle", MARK)
     assert world.catch_up().reached
-    world.assert_mirrors()
+    assert world.sink_rows("t0") == world.source_rows("FROM lake.main.events ORDER BY ALL")
     newest = "SELECT max(position) FROM lake._truecut.cursor"
     assert world.sink_rows("idle", newest) == world.sink_rows("t0", newest)
-    assert world.sink_rows("idle", SEEDS) == seeded_before, "it was not seeded again"
+    assert world.sink_rows("idle", MARKED) == [(1,)], "it was seeded again"
 
 
 def test_a_paused_sink_waits_and_the_others_go_on(make_world: MakeWorld) -> None:
@@ -148,6 +172,12 @@ def test_a_paused_table_is_an_exception_in_the_cursor(make_world: MakeWorld) -> 
     world.assert_mirrors()
 
 
+def lose_the_store(world: World) -> None:
+    for file in world.pipeline().state.parent.rglob("control.db*"):
+        file.unlink()
+    shutil.rmtree(world.pipeline().state, ignore_errors=True)
+
+
 def test_losing_the_control_store_loses_nothing(make_world: MakeWorld) -> None:
     """Leases, tokens and reports are gone, and with the state folder all that Spark may keep (no checkpoint
     is used); cursors and fences in the sinks are not."""
@@ -156,9 +186,7 @@ def test_losing_the_control_store_loses_nothing(make_world: MakeWorld) -> None:
     assert world.catch_up().reached
     tokens = [world.sink_rows("t0", TOKEN)]
     for _ in range(2):
-        for file in world.pipeline().state.parent.rglob("control.db*"):
-            file.unlink()
-        shutil.rmtree(world.pipeline().state, ignore_errors=True)
+        lose_the_store(world)
         world.source("UPDATE lake.main.events SET v = v + 1 WHERE id % 3 = 0")
         assert world.catch_up().reached
         world.assert_mirrors()
@@ -168,18 +196,32 @@ def test_losing_the_control_store_loses_nothing(make_world: MakeWorld) -> None:
 
 
 def test_another_source_at_the_same_address_is_a_new_generation(make_world: MakeWorld) -> None:
-    """A re-created source shares nothing with the old one: everything is seeded anew."""
+    """A re-created source shares nothing with the old one: everything is seeded anew. The sinks know its
+    generation when the control store has forgotten it, and what follows is not taken to be there already."""
     world = make_world(tenants_document(tenants=["t0"]))
     world.source(CREATE, fill(50, 1))
     assert world.catch_up().reached
+    replace_source(world)
+    assert generation_after_catching_up(world) == 2
+    lose_the_store(world)
+    world.source("INSERT INTO lake.main.events VALUES (2, 't0', 2)")
+    assert generation_after_catching_up(world) == 2
+    lose_the_store(world)
+    replace_source(world)
+    assert generation_after_catching_up(world) == 3
+
+
+def replace_source(world: World) -> None:
     for file in world.folder.glob("source.db*"):
         file.unlink()
     world.source(CREATE, "INSERT INTO lake.main.events VALUES (1, 't0', 1)")
+
+
+def generation_after_catching_up(world: World) -> int:
     assert world.catch_up().reached
     world.assert_mirrors()
-    assert world.sink_rows("t0", "SELECT max(position) FROM lake._truecut.cursor")[0][0].startswith(
-        "00000002-"
-    )
+    (newest,) = world.sink_rows("t0", "SELECT max(position) FROM lake._truecut.cursor")
+    return Position.parse(newest[0]).generation
 
 
 def test_a_table_that_left_the_pipeline_goes_on_where_it_stood_when_it_is_back(make_world: MakeWorld) -> None:

@@ -18,7 +18,8 @@ from tests.e2e.world import World
 Kind = Literal["wave", "seed"]
 
 _STARTS: dict[str, Kind] = {"StartWave": "wave", "StartSeed": "seed"}
-_ARRIVALS = {"Recovered": "cursor", "WaveCommit": "cursor", "Advance": "upto"}
+_ANSWERS = {"WaveCommit", "WaveAbort", "Advance"}  # of one wave; any other end is that of all the sink is in
+_SILENT = {"StartWave", "StartSeed", "PersistIdle"}  # nothing has moved yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Watch:
 
     path: Path
     spans: list[Span] = field(default_factory=list)
-    _open: dict[str, Span] = field(default_factory=dict)
+    _open: dict[tuple[str, int], Span] = field(default_factory=dict)  # by sink and wave
     _places: dict[str, str] = field(default_factory=dict)
     _file: IO[str] | None = None
     _rest: str = ""
@@ -90,8 +91,9 @@ class Watch:
 
     def is_at(self, sinks: Iterable[str], *, snapshot: int) -> bool:
         """Whether each of these sinks has everything up to there, and is in no wave."""
+        busy = {sink for sink, _ in self._open}
         return all(
-            sink not in self._open and sink in self._places and _number(self._places[sink]) >= snapshot
+            sink not in busy and sink in self._places and _number(self._places[sink]) >= snapshot
             for sink in sinks
         )
 
@@ -99,17 +101,25 @@ class Watch:
         if "sink" not in line:
             return
         sink, action, at_ns = str(line["sink"]), str(line["action"]), int(line["at_ns"])
-        span = self._open.pop(sink, None)
-        if span is not None:  # a sink says nothing else between a start and its answer (D3)
-            span.answered_ns, span.answer = at_ns, action
         if action in _STARTS:
-            self._open[sink] = Span(_STARTS[action], at_ns)
-            self.spans.append(self._open[sink])
-        elif action in _ARRIVALS and line["copy"] == "streaming":
-            self._places[sink] = str(line[_ARRIVALS[action]])
-        elif action != "PersistIdle":
+            self._open[sink, line["wave"]] = Span(_STARTS[action], at_ns)
+            self.spans.append(self._open[sink, line["wave"]])
+        elif action in _ANSWERS:
+            self._answer([(sink, line["wave"])], action, at_ns)
+        elif "copies" not in line and action not in _SILENT:  # a reset: the sink forgets all it is in
+            self._answer([key for key in self._open if key[0] == sink], action, at_ns)
+        if "copies" in line:
+            places = [copy["at"] for copy in line["copies"].values() if copy["status"] == "streaming"]
+            self._places[sink] = min(places) if len(places) == len(line["copies"]) else ""
+        elif action not in _SILENT:
             self._places.pop(sink, None)
+
+    def _answer(self, keys: list[tuple[str, int]], action: str, at_ns: int) -> None:
+        for key in keys:
+            span = self._open.pop(key, None)
+            if span is not None:
+                span.answered_ns, span.answer = at_ns, action
 
 
 def _number(position: str) -> int:
-    return int(position.split("-")[1], 16)
+    return int(position.split("-")[1], 16) if position else -1

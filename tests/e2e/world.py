@@ -18,15 +18,17 @@ import duckdb
 import yaml
 from pyspark.sql import SparkSession
 
+from tests.patience import PATIENCE_S
 from truecut.config.load import load
 from truecut.config.settings import Pipeline
-from truecut.lake import LakeAddress, attach_sql, connect
+from truecut.lake import LakeAddress, attach_sql, connect, lake_of
 from truecut.runtime.control import open_control
-from truecut.runtime.ending import Outcome, Until
+from truecut.runtime.jobs import Jobs
+from truecut.runtime.run_report import View
 from truecut.runtime.runner import Runner
 from truecut.runtime.trace import Trace
-from truecut.runtime.view import View
-from truecut.sources.ducklake import DuckLakeSource
+from truecut.runtime.until import Outcome, Until
+from truecut.sources.registry import open_source
 
 Rows = list[tuple[Any, ...]]
 
@@ -68,25 +70,25 @@ class World:
 
     def source(self, *statements: str) -> None:
         """Run statements against the source lake `lake`, each in a transaction of its own."""
-        with self._attached(self.pipeline().source.address, create=True) as connection:
+        with self._attached(lake_of(self.pipeline().source.address), create=True) as connection:
             for statement in statements:
                 connection.execute(statement)
 
     def source_rows(self, query: str) -> Rows:
-        with self._attached(self.pipeline().source.address) as connection:
+        with self._attached(lake_of(self.pipeline().source.address)) as connection:
             return connection.execute(query).fetchall()
 
     # --- the sinks ------------------------------------------------------------------------------------
 
     def sink_rows(self, sink: str, query: str = "FROM lake.main.events ORDER BY ALL") -> Rows:
         """A tenant's own view of its lake."""
-        address = next(s.address for s in self.pipeline().sinks if s.name == sink)
+        address = next(lake_of(s.address) for s in self.pipeline().sinks if s.name == sink)
         with self._attached(address) as connection:
             return connection.execute(query).fetchall()
 
     def tenant(self, sink: str, *statements: str) -> None:
         """What the tenant itself does to its lake."""
-        address = next(s.address for s in self.pipeline().sinks if s.name == sink)
+        address = next(lake_of(s.address) for s in self.pipeline().sinks if s.name == sink)
         with self._attached(address) as connection:
             for statement in statements:
                 connection.execute(statement)
@@ -108,7 +110,7 @@ class World:
     @contextmanager
     def _attached(self, address: LakeAddress, *, create: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
         connection = _connection()
-        patience = time.monotonic() + 20
+        patience = time.monotonic() + PATIENCE_S
         while True:
             try:
                 connection.execute(attach_sql(address, "lake", create=create))
@@ -132,8 +134,8 @@ class World:
         return Runner(
             pipeline,
             name=name,
-            spark=self.spark,
-            open_source=lambda generation: DuckLakeSource(pipeline.source.address, generation=generation),
+            jobs=Jobs(pipeline, self.spark, runner=name),
+            open_source=lambda generation: open_source(pipeline.source, generation=generation),
             control=open_control(pipeline.control, pipeline=pipeline.name),
             trace=Trace(self.traces / f"{name}.jsonl", runner=name),
             until=until,
@@ -141,9 +143,9 @@ class World:
             on_view=self.views.append,
         )
 
-    def catch_up(self, *, timeout_s: int = 120, accept: bool = False) -> Outcome:
+    def catch_up(self, *, timeout_s: float = PATIENCE_S, accept: bool = False) -> Outcome:
         """Run until everything the source has now is at every sink."""
-        return self.runner(Until(caught_up=True, timeout_ms=timeout_s * 1000), accept=accept).run()
+        return self.runner(Until(caught_up=True, timeout_ms=int(timeout_s * 1000)), accept=accept).run()
 
     @contextmanager
     def running(self) -> Iterator[Runner]:
@@ -155,7 +157,7 @@ class World:
             yield runner
         finally:
             runner.stop()
-            thread.join(timeout=90)
+            thread.join(timeout=PATIENCE_S)
             assert not thread.is_alive(), "a stop must end the run"
 
 
@@ -171,7 +173,7 @@ def _connection() -> duckdb.DuckDBPyConnection:
 
 
 def eventually(
-    condition: Callable[[], bool], *, timeout_s: float = 60, pause_s: float = 0.25, what: str
+    condition: Callable[[], bool], *, timeout_s: float = PATIENCE_S, pause_s: float = 0.25, what: str
 ) -> None:
     """Wait until it holds, looking every `pause_s`; fail with `what` when it never does."""
     deadline = time.monotonic() + timeout_s

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sqlite3
+import threading
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+import psutil
+import psycopg
 import pytest
 
-from tests.postgres_server import PostgresServer
+from tests.e2e.world import eventually
+from tests.postgres_server import PostgresServer, postgres_server
 from truecut.config.secret import Secret
-from truecut.errors import ExitCode, TruecutError
+from truecut.errors import ExitCode, Retry, TruecutError
+from truecut.runtime import database
 from truecut.runtime.control import ControlStore, open_control
 
 LEASE_MS = 60_000
@@ -44,7 +53,7 @@ def test_a_sink_has_one_owner(store: ControlStore, address: Secret) -> None:
 def test_every_claim_gets_a_token_never_given_before(store: ControlStore) -> None:
     """A released or expired lease goes to the next owner with a larger token."""
     first = store.claim("a", ["s"], duration_ms=LEASE_MS, count_max=1)["s"]
-    store.release("a", ["s"])
+    store.heartbeat("a", duration_ms=LEASE_MS, report={}, ours=[])  # given back
     second = store.claim("b", ["s"], duration_ms=-1, count_max=1)["s"]
     third = store.claim("a", ["s"], duration_ms=LEASE_MS, count_max=1)["s"]
     assert first < second < third
@@ -64,8 +73,20 @@ def test_a_lease_that_ran_out_is_not_renewed(store: ControlStore) -> None:
 def test_a_raised_token_is_above_what_the_sink_has_seen(store: ControlStore) -> None:
     """A lost store starts again at 1; the sinks know better."""
     seen = store.claim("a", ["s"], duration_ms=LEASE_MS, count_max=1)["s"] + 10**6
-    assert store.raise_token("a", {"s": seen}, duration_ms=LEASE_MS) == {"s": seen + 1}
+    raised = store.raise_token("a", {"s": seen}, duration_ms=LEASE_MS)
+    assert raised.keys() == {"s"}
+    assert raised["s"] > seen
     assert store.raise_token("b", {"s": seen + 99}, duration_ms=LEASE_MS) == {}
+
+
+def test_two_stores_do_not_raise_to_one_token(tmp_path: Path) -> None:
+    """A sink tells two runners, of two stores, the same: with one token both would own it."""
+    stores = [open_control(Secret(str(tmp_path / name)), pipeline="p") for name in ("one", "other")]
+    seen = 1 + max(one.claim("a", ["s"], duration_ms=LEASE_MS, count_max=1)["s"] for one in stores)
+    raised = {one.raise_token("a", {"s": seen}, duration_ms=LEASE_MS)["s"] for one in stores}
+    for one in stores:
+        one.close()
+    assert len(raised) == 2
 
 
 def test_a_new_source_gets_a_new_generation(store: ControlStore) -> None:
@@ -120,3 +141,118 @@ def test_an_unreachable_postgres_says_so_without_its_password(tmp_path: Path) ->
         open_control(Secret("postgresql://user:hunter2@127.0.0.1:1/nowhere"), pipeline="p")
     assert "hunter2" not in str(caught.value)
     assert caught.value.fault.code == "TC5011"
+
+
+def test_what_the_runner_does_not_know_of_is_given_back(store: ControlStore) -> None:
+    """A claim whose answer was lost: the lease is nobody's, and the next claim has a larger token."""
+    known = store.claim("a", ["known"], duration_ms=LEASE_MS, count_max=1)
+    unheard = store.claim("a", ["unheard"], duration_ms=LEASE_MS, count_max=1)
+    held, _ = store.heartbeat("a", duration_ms=LEASE_MS, report={}, ours=known)
+    assert held == {"known"} == store.held("a")
+    again = store.claim("b", ["known", "unheard"], duration_ms=LEASE_MS, count_max=2)
+    assert set(again) == {"unheard"}
+    assert again["unheard"] > unheard["unheard"]
+
+
+# --- a store that is away for a while -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """One that may be stopped."""
+    with postgres_server() as running:
+        yield running
+
+
+def _open(server: PostgresServer) -> ControlStore:
+    return open_control(Secret(f"postgresql://postgres@127.0.0.1:{server.port}/postgres"), pipeline="p")
+
+
+def _refused(store: ControlStore) -> TruecutError:
+    with pytest.raises(TruecutError) as caught:
+        store.heartbeat("a", duration_ms=LEASE_MS, report={})
+    assert caught.value.fault.retry is Retry.RETRYABLE
+    return caught.value
+
+
+def test_a_server_that_was_restarted_is_found_again(server: PostgresServer) -> None:
+    """While it is away every call says so; afterwards the same store goes on, with the same leases."""
+    with closing(_open(server)) as store:
+        store.forget()
+        store.claim("a", ["s"], duration_ms=LEASE_MS, count_max=1)
+        server.stop()
+        told = [_refused(store).fault.code for _ in range(3)]
+        server.start()
+        assert told == ["TC5011"] * 3
+        assert store.held("a") == {"s"}
+
+
+def test_a_database_that_was_made_anew_gets_its_tables(server: PostgresServer) -> None:
+    """Restored from nothing: leases are gone, as after the loss of any store."""
+    with closing(_open(server)) as store:
+        store.claim("a", ["s"], duration_ms=LEASE_MS, count_max=1)
+        server.psql("DROP TABLE truecut_lease, truecut_runner, truecut_sink, truecut_source")
+        _refused(store)
+        assert store.held("a") == set()
+
+
+def test_a_server_that_says_nothing_is_not_waited_for(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped in the middle of everything, it takes what is sent and answers nothing."""
+    monkeypatch.setattr(database, "ANSWER_S", 1.0)
+    with closing(_open(server)) as store:
+        store.forget()
+        store.claim("a", ["s"], duration_ms=LEASE_MS, count_max=1)
+        with _silent(server):
+            _refused(store)
+        monkeypatch.setattr(database, "ANSWER_S", 60.0)
+        assert store.held("a") == {"s"}
+
+
+@contextmanager
+def _silent(server: PostgresServer) -> Iterator[None]:
+    pid = int((server.folder / "data" / "postmaster.pid").read_text().split()[0])
+    processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    for process in processes:
+        os.kill(process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in processes:
+            os.kill(process.pid, signal.SIGCONT)
+
+
+def test_a_locked_file_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program holds it: retryable, and it works once the lock is gone."""
+    monkeypatch.setattr(database, "CONNECT_S", 0.1)
+    path = tmp_path / "control.db"
+    with (
+        closing(open_control(Secret(str(path)), pipeline="p")) as store,
+        closing(sqlite3.connect(path, isolation_level=None)) as other,
+    ):
+        store.claim("a", ["s"], duration_ms=LEASE_MS, count_max=1)
+        other.execute("BEGIN EXCLUSIVE")
+        told = [_refused(store).fault.code for _ in range(2)]
+        other.execute("ROLLBACK")
+        assert told == ["TC5014", "TC5014"]
+        assert store.held("a") == {"s"}
+
+
+def test_a_server_lets_one_writer_in_at_a_time(server: PostgresServer) -> None:
+    """The advisory lock: who comes second waits for the first one's transaction to end, and sees it."""
+    dsn = f"host=127.0.0.1 port={server.port} user=postgres dbname=postgres"
+    given: dict[str, int] = {}
+    with closing(_open(server)) as store, psycopg.connect(dsn) as first:
+        store.forget()
+        first.execute("SELECT pg_advisory_xact_lock(hashtextextended('truecut/p', 0))")
+        second = threading.Thread(
+            target=lambda: given.update(store.claim("b", ["s", "t"], duration_ms=LEASE_MS, count_max=2))
+        )
+        second.start()
+        waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        eventually(lambda: server.psql(waiting) == "1", pause_s=0.1, what="the second one waits")
+        first.execute(f"INSERT INTO truecut_lease VALUES ('p', 's', 'a', 7, {2**62})")
+        first.commit()
+        second.join(timeout=60)
+    assert set(given) == {"t"}

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 
 from tests.postgres_server import PostgresServer
+from truecut.config.secret import Secret
 from truecut.lake import LakeAddress, parse_address
+from truecut.sinks.postgres.address import PostgresAddress
 
 KINDS = ("duckdb", "sqlite", "postgres")
 _numbers = itertools.count(1)
 
 MakeLake = Callable[[str], LakeAddress]
+MakeDatabase = Callable[[], PostgresAddress]
 
 
 @pytest.fixture
@@ -40,3 +43,19 @@ def address(request: Any, make_lake: MakeLake) -> LakeAddress:
     """One lake of each kind."""
     kind: str = request.param
     return make_lake(kind)
+
+
+@pytest.fixture
+def make_database(postgres: PostgresServer) -> MakeDatabase:
+    """Addresses of empty databases."""
+
+    def make() -> PostgresAddress:
+        return PostgresAddress(Secret(postgres.create_database(f"target_{next(_numbers)}")))
+
+    return make
+
+
+@pytest.fixture
+def target(make_database: MakeDatabase) -> PostgresAddress:
+    """One of them."""
+    return make_database()

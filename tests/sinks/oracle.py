@@ -8,18 +8,22 @@ maintenance; owners change. After every step the lake, read by plain duckdb, mus
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from random import Random
 from unittest.mock import patch
 
 from tests.sinks.world import (
     MAINTENANCE,
     Change,
+    Wish,
     changes,
     cursor_of,
-    order,
+    held,
+    order_of,
     packets,
+    persisted,
+    places_of,
     position,
     read,
     seed,
@@ -28,9 +32,11 @@ from tests.sinks.world import (
 )
 from truecut.lake import LakeAddress
 from truecut.model.change import DELETE, INSERT, OP_NAMES, READ, UPDATE
+from truecut.model.cursor import Version
 from truecut.model.order import Order, Receipt
 
 KEYS = range(6)
+BOTH = {"t": changes(), "log": changes("append")}
 Step = Callable[[LakeAddress, Random, "Source", "Model"], None]
 
 
@@ -65,16 +71,20 @@ class Source:
 
 @dataclass
 class Model:
-    """What the sink must hold: a mirror, an append table, its cursor and its owner."""
+    """What the sink must hold: a mirror `t`, an append table `log`, each at its own place, and its owner."""
 
     token: int = 1
-    place: int | None = None
+    position: int | None = None
+    versions: dict[str, Version] = field(default_factory=dict)  # by table
     mirror: dict[int, str] = field(default_factory=dict)
     log: list[tuple[str, str, int, str]] = field(default_factory=list)  # op, position, id, value
-    last: tuple[Order, list[Change], list[Change]] | None = None
+    last: tuple[Order, dict[str, list[Change]]] | None = None
 
     def append(self, found: list[Change]) -> None:
         self.log += [(OP_NAMES[op], str(position(place)), key, value) for op, place, key, value in found]
+
+    def at(self, table: str) -> int:
+        return self.versions[table].at.place
 
 
 def live(address: LakeAddress, random: Random, steps: int) -> None:
@@ -85,7 +95,7 @@ def live(address: LakeAddress, random: Random, steps: int) -> None:
     for _ in range(steps):
         for _ in range(random.randint(1, 3)):
             source.advance(random)
-        step = random.choice(STEPS if model.place is not None else [seeds])
+        step = random.choice(STEPS if model.versions else [seeds])
         step(address, random, source, model)
         compare(address, model)
 
@@ -98,53 +108,101 @@ def recover(address: LakeAddress, model: Model) -> None:
 
 def compare(address: LakeAddress, model: Model) -> None:
     """Everything the tenant can see."""
-    place = None if model.place is None else str(position(model.place))
+    place = None if model.position is None else str(position(model.position))
     assert cursor_of(address) == (place, model.token)
-    if model.place is None:
+    if not model.versions:
         return
+    assert places_of(address) == {
+        f"main.{table}": [str(version.at), version.edition, version.hold, version.resumed]
+        for table, version in model.versions.items()
+    }
     assert read(address, "t") == sorted(model.mirror.items())
     columns = "_truecut_op, _truecut_position, id, value"
     assert read(address, "log", columns) == sorted(model.log)
 
 
-def send(address: LakeAddress, wanted: Order, mirror: list[Change], log: list[Change]) -> Receipt:
-    return sink(address).apply(wanted, packets(t=mirror, log=log))
+def wanted_of(
+    model: Model, upto: int, tables: Mapping[str, Wish], *, token: int | None = None, shift: int = 0
+) -> Order:
+    """An order from where the model says that the copies are, or from a place beside it."""
+    named = {}
+    for name, wish in tables.items():
+        before = model.versions.get(name)
+        if before is not None:
+            at = replace(before.at, place=before.at.place + shift)
+            resumed = max(before.resumed, wish.resumed)
+            wish = replace(wish, before=replace(before, at=at), resumed=resumed)
+        named[name] = wish
+    return order_of(named, None, upto, token=model.token if token is None else token)
+
+
+def carry_out(
+    address: LakeAddress, source: Source, model: Model, wanted: Order, found: dict[str, list[Change]]
+) -> None:
+    """The order must go through; then the model is where it leaves its copies."""
+    assert send(address, wanted, found).outcome == "applied"
+    alone = not model.versions.keys() - {name.removeprefix("main.") for name in wanted.tables}
+    for name, one in wanted.tables.items():
+        table = name.removeprefix("main.")
+        model.versions[table] = one.leaves
+        if alone or one.kind != "replace":
+            model.position = max(model.position or 0, one.leaves.at.place)
+        if one.kind in ("changes", "replace"):
+            if table == "log":
+                model.append(found["log"])
+            else:
+                model.mirror = dict(source.live)
+    model.last = wanted, found
+
+
+def send(address: LakeAddress, wanted: Order, found: dict[str, list[Change]]) -> Receipt:
+    return sink(address).apply(wanted, packets(**found))
 
 
 def seeds(address: LakeAddress, random: Random, source: Source, model: Model) -> None:
-    """Both tables for the first time; later the mirror anew while the append table goes on."""
-    first = model.place is None
-    log = source.seed() if first else source.window(model.place or 0)
-    wanted = order(
-        model.place,
-        source.place,
-        token=model.token,
-        t=seed(),
-        log=seed("append") if first else changes("append"),
-    )
-    assert send(address, wanted, source.seed(), log).outcome == "applied"
-    model.append(log)
-    model.mirror, model.place, model.last = dict(source.live), source.place, (wanted, source.seed(), log)
+    """Both tables for the first time; later the mirror anew, wherever the append table stands."""
+    if model.versions:
+        carry_out(address, source, model, wanted_of(model, source.place, {"t": seed()}), {"t": source.seed()})
+        return
+    wanted = wanted_of(model, source.place, {"t": seed(), "log": seed("append")})
+    carry_out(address, source, model, wanted, {"t": source.seed(), "log": source.seed()})
 
 
 def streams(address: LakeAddress, random: Random, source: Source, model: Model) -> None:
-    """The next window."""
-    assert model.place is not None
-    found = source.window(model.place)
-    wanted = order(model.place, source.place, token=model.token, t=changes(), log=changes("append"))
-    assert send(address, wanted, found, found).outcome == "applied"
-    model.append(found)
-    model.mirror, model.place, model.last = dict(source.live), source.place, (wanted, found, found)
+    """The next window of both tables, each from its own place."""
+    wanted = wanted_of(model, source.place, BOTH)
+    carry_out(address, source, model, wanted, windows(source, model))
+
+
+def streams_one(address: LakeAddress, random: Random, source: Source, model: Model) -> None:
+    """The next window of one table; the other stays where it is."""
+    table = random.choice(["t", "log"])
+    wish = changes() if table == "t" else changes("append")
+    wanted = wanted_of(model, source.place, {table: wish})
+    carry_out(address, source, model, wanted, {table: windows(source, model)[table]})
+
+
+def windows(source: Source, model: Model) -> dict[str, list[Change]]:
+    return {table: source.window(model.at(table)) for table in ("t", "log")}
+
+
+def holds_and_releases(address: LakeAddress, random: Random, source: Source, model: Model) -> None:
+    """The append table is held, then a request lifts that; the hold, run late, is refused."""
+    stops = wanted_of(model, model.at("log"), {"log": held("TC2999", "stopped", "append")})
+    carry_out(address, source, model, stops, {})
+    compare(address, model)
+    asked = model.versions["log"].resumed + 1
+    lifts = wanted_of(model, model.at("log"), {"log": replace(persisted("append"), resumed=asked)})
+    carry_out(address, source, model, lifts, {})
+    assert send(address, stops, {}).outcome == "failed"
 
 
 def breaks_off(address: LakeAddress, random: Random, source: Source, model: Model) -> None:
     """The next window fails at each point of its way, then goes through."""
-    assert model.place is not None
-    found = source.window(model.place)
-    wanted = order(model.place, source.place, token=model.token, t=changes(), log=changes("append"))
+    wanted = wanted_of(model, source.place, BOTH)
     for point in ("before_sink_transaction", "after_sink_data", "before_sink_commit"):
         with patch.dict(os.environ, {"TRUECUT_FAILPOINT": f"{point}:error"}):
-            assert send(address, wanted, found, found).outcome == "failed"
+            assert send(address, wanted, windows(source, model)).outcome == "failed"
         compare(address, model)
     streams(address, random, source, model)
 
@@ -158,22 +216,20 @@ def runs_twice(address: LakeAddress, random: Random, source: Source, model: Mode
 
 def stale_owner(address: LakeAddress, random: Random, source: Source, model: Model) -> None:
     """A takeover; then the old owner goes on as if nothing had happened."""
-    assert model.place is not None
     older, model.token = model.token, model.token + random.randint(1, 3)
     recover(address, model)
-    found = source.window(model.place)
-    wanted = order(model.place, source.place, token=older, t=changes(), log=changes("append"))
-    assert send(address, wanted, found, found).fenced_by == model.token
+    wanted = wanted_of(model, source.place, BOTH, token=older)
+    assert send(address, wanted, windows(source, model)).fenced_by == model.token
     assert sink(address).recover(epoch=1, token=older).fenced_by == model.token
 
 
 def wrong_place(address: LakeAddress, random: Random, source: Source, model: Model) -> None:
-    """An order of the owner's that expects another place."""
-    assert model.place is not None
-    elsewhere = random.choice([None, model.place - 1, model.place + 1])
+    """An order of the owner's that expects another place of one of its tables."""
     found = [(INSERT, source.place + 5, 99, "x")]
-    wanted = order(elsewhere, source.place + 5, token=model.token, t=changes(), log=changes("append"))
-    assert send(address, wanted, found, found).outcome == "failed"
+    wanted = wanted_of(model, source.place + 5, BOTH)
+    shifted = wanted_of(model, source.place + 5, {"log": changes("append")}, shift=random.choice([-1, 1]))
+    wanted = replace(wanted, tables={**wanted.tables, **shifted.tables})
+    assert send(address, wanted, {"t": found, "log": found}).outcome == "failed"
 
 
 def maintains(address: LakeAddress, random: Random, source: Source, model: Model) -> None:
@@ -186,6 +242,9 @@ STEPS: list[Step] = [
     streams,
     streams,
     seeds,
+    streams_one,
+    streams_one,
+    holds_and_releases,
     breaks_off,
     runs_twice,
     stale_owner,
@@ -207,4 +266,5 @@ def every_step(address: LakeAddress) -> None:
 
 def _in_turn() -> Iterator[Step]:
     yield from (seeds, streams, runs_twice, streams, breaks_off, stale_owner, streams, wrong_place, seeds)
-    yield from (maintains, streams, stale_owner, runs_twice, streams)
+    yield from (maintains, streams_one, streams_one, runs_twice, holds_and_releases, seeds, streams)
+    yield from (stale_owner, runs_twice, streams)

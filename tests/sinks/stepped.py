@@ -14,8 +14,9 @@ from typing import Any
 
 from truecut.model.order import Order, Receipt
 from truecut.sinks.contract import Packet
-from truecut.sinks.ducklake import DuckLakeSink, pool, transaction
+from truecut.sinks.ducklake import pool, transaction
 from truecut.sinks.ducklake import sink as sinks
+from truecut.sinks.ducklake.sink import DuckLakeSink
 
 Call = tuple[Order, list[Packet]] | tuple[int, int]  # an order with its packets, or epoch and token
 Switch = Callable[[], None]  # breaks something in the process, for tests that must fail

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,18 +16,20 @@ from tests.sinks.world import (
     opened,
     order,
     packets,
+    persisted,
     position,
     read,
     rows,
     seed,
     sink,
+    standing,
     tenant,
 )
-from truecut.errors import Fault, Retry
+from truecut.errors import Retry
 from truecut.lake import LakeAddress, attach_sql, connect
 from truecut.model.change import DELETE, INSERT, READ, UPDATE
-from truecut.model.cursor import Hold
-from truecut.model.order import Counts, TableOrder
+from truecut.model.cursor import CopyState, Version
+from truecut.model.order import Counts, Receipt
 from truecut.model.table import Column, Mode, TableSchema
 from truecut.sinks.contract import Packet
 
@@ -37,6 +40,12 @@ def seeded(address: LakeAddress) -> None:
     """Recovered with token 1, table `t` seeded at 4 with three rows."""
     applied(sink(address).recover(epoch=1, token=1))
     applied(sink(address).apply(order(None, 4, t=seed()), packets(t=SEED)))
+
+
+def copy_of(receipt: Receipt, table: str = "t") -> CopyState:
+    """What the sink told of one table."""
+    assert receipt.cursor is not None
+    return receipt.cursor.copies[f"main.{table}"]
 
 
 def test_recover_creates_the_lake_and_reports_an_empty_cursor(address: LakeAddress) -> None:
@@ -58,36 +67,6 @@ def test_a_catalog_file_that_the_tenant_made_is_taken_as_it_is(make_lake: MakeLa
         seeded(address)
         assert read(address, "t") == [(1, "a"), (2, "b"), (3, "c")]
     assert Path(ours.target.reveal()).stat().st_size < 1 << 20 < Path(theirs.target.reveal()).stat().st_size
-
-
-def test_a_seed_replaces_whatever_the_table_held(address: LakeAddress) -> None:
-    """REPLACE: after a seed the mirror holds exactly its rows; a second seed leaves nothing of the first."""
-    seeded(address)
-    assert read(address, "t") == [(1, "a"), (2, "b"), (3, "c")]
-    receipt = applied(sink(address).apply(order(4, 9, t=seed()), packets(t=[(READ, 9, 2, "z")])))
-    assert receipt.counts == {"main.t": Counts(puts=1)}
-    assert read(address, "t") == [(2, "z")]
-    applied(sink(address).apply(order(9, 10, t=seed()), iter([])))
-    assert read(address, "t") == []
-    assert cursor_of(address) == (str(position(10)), 1)
-
-
-def test_the_latest_change_of_a_key_wins(address: LakeAddress) -> None:
-    """A window's net effect: updated, deleted, re-created, moved, and inserted and deleted again."""
-    seeded(address)
-    window = [
-        (UPDATE, 5, 1, "a1"),
-        (DELETE, 5, 2, "b"),
-        (INSERT, 6, 4, "d"),
-        (UPDATE, 7, 1, "a2"),
-        (INSERT, 7, 2, "b again"),
-        (DELETE, 7, 3, "c"),
-        (INSERT, 7, 5, "e"),
-        (DELETE, 8, 5, "e"),
-    ]
-    receipt = applied(sink(address).apply(order(4, 8, t=changes()), packets(t=window)))
-    assert read(address, "t") == [(1, "a2"), (2, "b again"), (4, "d")]
-    assert receipt.counts == {"main.t": Counts(puts=3, deletes=1)}
 
 
 def test_the_receipt_names_the_snapshot_it_made(address: LakeAddress) -> None:
@@ -115,46 +94,6 @@ def test_composite_and_text_keys_match_whole(address: LakeAddress) -> None:
         sink(address).apply(order(1, 2, t=changes(schema=schema, key=pair)), iter([Packet("main.t", step)]))
     )
     assert read(address, "t") == [("a", 1, "x"), ("a", 2, "Y"), ("b", 1, "n")]
-
-
-def test_an_order_that_ran_is_answered_without_an_effect(address: LakeAddress) -> None:
-    """The same order again: `already`, with the cursor; nothing is written twice."""
-    applied(sink(address).recover(epoch=1, token=1))
-    applied(sink(address).apply(order(None, 4, t=seed(), log=seed("append")), packets(t=SEED, log=SEED)))
-    again = order(4, 5, t=changes(), log=changes("append"))
-    window = [(UPDATE, 5, 1, "a1"), (INSERT, 5, 9, "n")]
-    first = applied(sink(address).apply(again, packets(t=window, log=window)))
-    second = sink(address).apply(again, packets(t=window, log=window))
-    assert (second.outcome, second.cursor) == ("already", first.cursor)
-    assert read(address, "t") == [(1, "a1"), (2, "b"), (3, "c"), (9, "n")]
-    assert len(read(address, "log")) == 5
-
-
-def test_an_order_from_elsewhere_is_refused(address: LakeAddress) -> None:
-    """A cursor that stands neither at `expected` nor at `upto` refuses: retryable, nothing written."""
-    seeded(address)
-    receipt = sink(address).apply(order(3, 9, t=changes()), packets(t=[(INSERT, 9, 9, "n")]))
-    assert receipt.outcome == "failed"
-    assert receipt.fault is not None
-    assert (receipt.fault.code, receipt.fault.retry) == ("TC4012", Retry.RETRYABLE)
-    assert cursor_of(address) == (str(position(4)), 1)
-    assert read(address, "t", "id") == [(1,), (2,), (3,)]
-
-
-def test_a_newer_token_fences_the_older_one_out(address: LakeAddress) -> None:
-    """After a takeover the old owner's orders and takeovers fail and say who owns the sink."""
-    seeded(address)
-    applied(sink(address).recover(epoch=2, token=7))
-    applied(sink(address).recover(epoch=2, token=7))  # the same owner again: fine
-    late = sink(address).apply(order(4, 5, t=changes(), token=1), packets(t=[(DELETE, 5, 1, "a")]))
-    assert (late.outcome, late.fenced_by) == ("failed", 7)
-    assert late.fault is not None
-    assert late.fault.retry is Retry.FATAL
-    older = sink(address).recover(epoch=2, token=6)
-    assert (older.outcome, older.fenced_by, older.cursor) == ("failed", 7, None)
-    assert read(address, "t", "id") == [(1,), (2,), (3,)]
-    applied(sink(address).apply(order(4, 5, t=changes(), token=7), packets(t=[(DELETE, 5, 1, "a")])))
-    assert cursor_of(address) == (str(position(5)), 7)
 
 
 def test_two_pipelines_share_a_lake(address: LakeAddress) -> None:
@@ -193,9 +132,10 @@ def test_a_contradiction_stops_that_table_alone(
         sink(address).apply(order(4, 6, t=changes(), u=changes()), packets(t=window, u=[(DELETE, 6, 1, "a")]))
     )
     assert receipt.cursor is not None
-    hold = receipt.cursor.copies["main.t"].hold
+    stopped = receipt.cursor.copies["main.t"]
+    hold = stopped.hold
     assert hold is not None
-    assert (hold.at, hold.code) == (position(4), code)
+    assert (stopped.at, hold.code) == (position(4), code)
     assert not any(value in hold.message for value in ("twice", "lost"))
     assert receipt.cursor.copies["main.u"].hold is None
     assert read(address, "t") == [(1, "a"), (2, "b"), (3, "c")]
@@ -203,36 +143,22 @@ def test_a_contradiction_stops_that_table_alone(
     assert sink(address).recover(epoch=1, token=1).cursor == receipt.cursor
 
 
-def test_a_held_table_goes_on_from_its_own_place(address: LakeAddress) -> None:
-    """A hold is recorded and lifted by the table's next changes, also when the sink itself does not move;
-    that order, too, has an effect only once."""
-    seeded(address)
-    hold = Hold(position(4), "TC3002", "main.t is paused")
-    receipt = applied(
-        sink(address).apply(order(4, 8, t=TableOrder("hold", "mirror", (), None, hold)), iter([]))
-    )
-    assert receipt.cursor is not None
-    assert receipt.cursor.copies["main.t"].hold == hold
-    resumed = order(8, 8, t=changes(), log=changes("append"))
-    window = [(INSERT, 6, 6, "six")]
-    receipt = applied(sink(address).apply(resumed, packets(t=window)))
-    assert receipt.cursor is not None
-    assert receipt.cursor.copies["main.t"].hold is None
-    again = sink(address).apply(resumed, packets(t=window))
-    assert again.cursor == receipt.cursor
-    assert read(address, "t") == [(1, "a"), (2, "b"), (3, "c"), (6, "six")]
-
-
-def test_a_table_whose_rows_could_not_be_read_is_held(address: LakeAddress) -> None:
-    """A packet with a fault holds its table with that code, drops its rows, and lets the others go on."""
+@pytest.mark.parametrize("mode", ["mirror", "append"])
+def test_a_seed_that_ends_where_its_table_stands_is_carried_out(address: LakeAddress, mode: Mode) -> None:
+    """Accepted settings, nothing new at the source: the seed is a new edition, never `already`; once it is
+    there, it is."""
     applied(sink(address).recover(epoch=1, token=1))
-    applied(sink(address).apply(order(None, 4, t=seed(), u=seed()), packets(t=SEED, u=SEED)))
-    broken = Packet("main.t", fault=Fault("TC2999", "cannot be read", "wait"))
-    following = packets(t=[(DELETE, 5, 1, "a")], u=[(DELETE, 5, 1, "a")])
-    receipt = applied(sink(address).apply(order(4, 5, t=changes(), u=changes()), iter([broken, *following])))
-    assert receipt.cursor is not None
-    assert receipt.cursor.copies["main.t"].hold == Hold(position(4), "TC2999", "cannot be read")
-    assert (read(address, "t", "id"), read(address, "u", "id")) == ([(1,), (2,), (3,)], [(2,), (3,)])
+    applied(sink(address).apply(order(None, 4, t=seed(mode)), packets(t=SEED[:1])))
+    again = order(4, 4, t=seed(mode))
+    receipt = applied(sink(address).apply(again, packets(t=SEED[1:])))
+    assert copy_of(receipt).version == Version(2, position(4))
+    assert sink(address).apply(again, packets(t=SEED[1:])).outcome == "already"
+    expected = [(2, "b"), (3, "c")] if mode == "mirror" else [(1, "a"), (2, "b"), (3, "c")]
+    assert read(address, "t", "id, value") == expected
+    other = order(4, 4, edition=2, t=seed(mode))
+    wanted = replace(other.tables["main.t"], fingerprint="other settings")
+    applied(sink(address).apply(replace(other, tables={"main.t": wanted}), packets(t=SEED[2:])))
+    assert read(address, "t", "id, value") == [(3, "c")], "rows of the old settings are gone"
 
 
 def test_a_seed_with_a_key_twice_is_not_written(address: LakeAddress) -> None:
@@ -240,12 +166,10 @@ def test_a_seed_with_a_key_twice_is_not_written(address: LakeAddress) -> None:
     applied(sink(address).recover(epoch=1, token=1))
     twice = [*SEED, (READ, 4, 1, "again")]
     receipt = applied(sink(address).apply(order(None, 4, t=seed(), u=seed()), packets(t=twice, u=SEED)))
-    assert receipt.cursor is not None
-    hold = receipt.cursor.copies["main.t"].hold
-    assert hold is not None
-    assert (hold.at, hold.code) == (position(0), "TC3020")
+    assert copy_of(receipt).version == Version(0, position(0), "TC3020")
     assert read(address, "u", "id") == [(1,), (2,), (3,)]
-    applied(sink(address).apply(order(4, 5, t=seed(), u=changes()), packets(t=SEED)))
+    repaired = standing(seed(), 0, edition=0, hold="TC3020", answers=7)
+    applied(sink(address).apply(order(4, 5, t=repaired, u=changes()), packets(t=SEED)))
     assert read(address, "t", "id") == [(1,), (2,), (3,)]
 
 
@@ -311,7 +235,7 @@ def test_old_cursor_rows_are_thinned_out(address: LakeAddress, monkeypatch: pyte
     monkeypatch.setattr("truecut.sinks.ducklake.cursor.ROWS_MAX", 4)
     seeded(address)
     for place in range(5, 15):
-        applied(sink(address).apply(order(place - 1, place), iter([])))
+        applied(sink(address).apply(order(place - 1, place, t=persisted()), iter([])))
     assert len(read_cursor_rows(address)) <= 5
     assert cursor_of(address) == (str(position(14)), 1)
     applied(sink(address).recover(epoch=2, token=2))
@@ -346,8 +270,22 @@ def test_a_table_broken_by_the_tenant_stops_alone(address: LakeAddress) -> None:
     assert receipt.cursor is not None
     holds = {table: copy.hold.code if copy.hold else None for table, copy in receipt.cursor.copies.items()}
     assert holds == {"main.t": "TC3016", "main.u": "TC3016"}
-    applied(sink(address).apply(order(5, 5, t=seed(), u=seed()), packets(t=SEED, u=SEED)))
+    repaired = standing(seed(), 4, hold="TC3016", answers=7)
+    applied(sink(address).apply(order(5, 5, t=repaired, u=repaired), packets(t=SEED, u=SEED)))
     assert read(address, "t") == read(address, "u") == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_a_key_that_the_tenant_has_doubled_is_noticed(address: LakeAddress) -> None:
+    """More rows than keys is a contradiction as fewer are: the table is held, both rows stay."""
+    applied(sink(address).recover(epoch=1, token=1))
+    applied(sink(address).apply(order(None, 4, t=seed()), packets(t=SEED)))
+    tenant(address, "INSERT INTO lake.main.t VALUES (1, 'theirs')")
+    receipt = applied(sink(address).apply(order(4, 5, t=changes()), packets(t=[(UPDATE, 5, 1, "b")])))
+    assert receipt.cursor is not None
+    hold = receipt.cursor.copies["main.t"].hold
+    assert hold is not None
+    assert hold.code == "TC3024"
+    assert read(address, "t")[:2] == [(1, "a"), (1, "theirs")]
 
 
 def test_kept_lakes_see_what_others_commit(address: LakeAddress) -> None:

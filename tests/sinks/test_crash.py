@@ -12,8 +12,8 @@ import pytest
 
 from tests.sinks.conftest import KINDS, MakeLake
 from tests.sinks.world import applied, changes, cursor_of, order, packets, position, read, rows, seed, sink
+from truecut.failpoint import KILLED, NAMES
 from truecut.model.change import DELETE, INSERT, READ, UPDATE
-from truecut.runtime.failpoint import KILLED, NAMES
 from truecut.sinks.contract import Packet
 
 SEED = [(READ, 4, 1, "a"), (READ, 4, 2, "b")]

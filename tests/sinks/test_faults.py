@@ -15,10 +15,12 @@ import pytest
 
 from tests.postgres_server import PostgresServer
 from tests.sinks.conftest import MakeLake
-from tests.sinks.world import applied, changes, order, packets, read, seed, sink
+from tests.sinks.world import applied, changes, order, packets, read, rows, seed, sink, standing, tenant
 from truecut.errors import Fault, Retry
 from truecut.lake import LakeAddress, parse_address
 from truecut.model.change import INSERT, READ
+from truecut.model.table import Column, Mode, TableSchema
+from truecut.sinks.contract import Packet
 from truecut.sinks.ducklake import pool
 
 SEED = [(READ, 4, n, "secret value") for n in range(50)]
@@ -198,3 +200,61 @@ def test_the_pool_is_bounded(make_lake: MakeLake, monkeypatch: pytest.MonkeyPatc
         applied(sink(address).apply(order(None, 4, t=seed()), packets(t=SEED)))
         assert len(read(address, "t")) == 50
     assert list(pool._idle) == lakes[2:]
+
+
+def test_rows_that_the_sink_does_not_take_stop_their_table_alone(make_lake: MakeLake) -> None:
+    """They would be refused again and again; the other tables of the order go on, and no value is told."""
+    address = make_lake("sqlite")
+    applied(sink(address).recover(epoch=1, token=1))
+    numbers = TableSchema("8", (Column(1, "id", "BIGINT"), Column(2, "value", "INTEGER")))
+    unfit = Packet("main.u", rows([(READ, 4, 1, "secret")]))  # as texts
+    fit = Packet("main.t", rows([(READ, 4, 1, "a")]))
+    receipt = applied(
+        sink(address).apply(order(None, 4, t=seed(), u=seed(schema=numbers)), iter([fit, unfit]))
+    )
+    assert receipt.cursor is not None
+    hold = receipt.cursor.copies["main.u"].hold
+    assert hold is not None
+    assert hold.code == "TC3028"
+    assert "secret" not in repr(receipt)
+    assert receipt.cursor.copies["main.t"].hold is None
+    assert read(address, "t") == [(1, "a")]
+
+
+@pytest.mark.parametrize("mode", ["mirror", "append"])
+def test_a_tenants_constraint_stops_its_table_alone(make_lake: MakeLake, mode: Mode) -> None:
+    """A NOT NULL that the tenant has put on a table, changes or a seed that do not keep it: that table is
+    held with the true reason, the other one goes on. Without the constraint it is seeded."""
+    address = make_lake("duckdb")
+    applied(sink(address).recover(epoch=1, token=1))
+    first = order(None, 4, t=seed(mode), u=seed())
+    applied(sink(address).apply(first, packets(t=SEED, u=SEED)))
+    tenant(address, "ALTER TABLE lake.main.t ALTER COLUMN value SET NOT NULL")
+    new = [(INSERT, 5, 50, None)]
+    receipt = applied(sink(address).apply(order(4, 5, t=changes(mode), u=changes()), packets(t=new, u=new)))
+    assert receipt.cursor is not None
+    hold = receipt.cursor.copies["main.t"].hold
+    assert hold is not None
+    assert (hold.code, "NOT NULL" in hold.message) == ("TC3029", True)
+    assert len(read(address, "t")) == 50
+    assert len(read(address, "u")) == 51
+    again = standing(seed(mode), 4, hold="TC3029", answers=1)
+    receipt = applied(sink(address).apply(order(4, 5, t=again), packets(t=[(READ, 5, 50, None)])))
+    assert receipt.cursor is not None
+    assert receipt.cursor.copies["main.t"].hold == hold
+    tenant(address, "ALTER TABLE lake.main.t ALTER COLUMN value DROP NOT NULL")
+    again = standing(seed(mode), 4, hold="TC3029", resumed=1, answers=2)
+    applied(sink(address).apply(order(4, 5, t=again), packets(t=[(READ, 5, 50, None)])))
+    assert (50, None) in read(address, "t", "id, value")
+
+
+def test_a_key_that_is_twice_in_the_seed_of_an_append_table_holds_it(make_lake: MakeLake) -> None:
+    """Nobody could tell later which of the two rows has changed: as for a mirror, the table is held."""
+    address = make_lake("duckdb")
+    applied(sink(address).recover(epoch=1, token=1))
+    twice = [(READ, 4, 1, "x"), (READ, 4, 1, "y")]
+    receipt = applied(sink(address).apply(order(None, 4, t=seed("append")), packets(t=twice)))
+    assert receipt.cursor is not None
+    hold = receipt.cursor.copies["main.t"].hold
+    assert hold is not None
+    assert hold.code == "TC3020"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -12,6 +13,9 @@ from hypothesis import strategies as st
 
 from tests.sinks import oracle
 from tests.sinks.conftest import KINDS, MakeLake
+from truecut.model.cursor import Cursor
+from truecut.model.order import Order
+from truecut.sinks import copies
 from truecut.sinks.ducklake import cursor, transaction, write
 from truecut.sinks.ducklake.cursor import CursorRow
 from truecut.sinks.ducklake.pool import Lake
@@ -47,12 +51,34 @@ def cursor_apart_from_data(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def no_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever comes may write."""
-    monkeypatch.setattr(transaction, "token_differs", lambda row, order: False)
+    monkeypatch.setattr(copies, "token_differs", lambda cursor, order: False)
 
 
 def expected_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The order's own place is not compared with the sink's."""
-    monkeypatch.setattr(transaction, "position_differs", lambda row, order: False)
+    """The order's own places are not compared with the sink's."""
+    monkeypatch.setattr(copies, "version_differs", lambda cursor, order, table: False)
+
+
+def sink_moves_all_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit takes the tables that it does not name along to its end."""
+    real = cursor.write_cursor
+
+    def together(lake: Lake, wanted: Cursor, **kwargs: Any) -> CursorRow:
+        place = wanted.position
+        copies = {n: c if place is None else replace(c, at=place) for n, c in wanted.copies.items()}
+        return real(lake, replace(wanted, copies=copies), **kwargs)
+
+    monkeypatch.setattr(transaction, "write_cursor", together)
+
+
+def only_places_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy that stands at the order's place is taken for what the order expects, whatever happened."""
+
+    def differs(row: Cursor, order: Order, table: str) -> bool:
+        known, expected = row.copies.get(table), order.tables[table].expected
+        return (known and known.at) != (expected and expected.at)
+
+    monkeypatch.setattr(copies, "version_differs", differs)
 
 
 def seed_appends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,6 +106,8 @@ FAULTS = (
     cursor_apart_from_data,
     no_fence,
     expected_unchecked,
+    sink_moves_all_copies,
+    only_places_are_compared,
     seed_appends,
     delete_dropped,
     takeover_unfenced,

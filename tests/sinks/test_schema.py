@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sinks.world import applied, changes, order, read, rows, seed, sink
+from tests.sinks.world import applied, changes, order, read, rows, seed, sink, standing
 from truecut.lake import LakeAddress
 from truecut.model.change import INSERT, READ, UPDATE
 from truecut.model.order import Receipt
@@ -92,7 +92,9 @@ def test_what_cannot_be_followed_stops_the_table(
     assert hold_code(step(address, 2, schema, (INSERT, 2, *values))) == code
     assert read(address, "t") == [(1, "a", 10), (2, "b", 20)]
     packet = Packet("main.t", rows([(READ, 2, *values)], schema))
-    receipt = applied(sink(address).apply(order(2, 2, t=seed(schema=schema)), iter([packet])))
+    receipt = applied(
+        sink(address).apply(order(2, 2, t=standing(seed(schema=schema), 1, hold=code)), iter([packet]))
+    )
     assert hold_code(receipt) is None
     assert read(address, "t", ", ".join(schema.names)) == [tuple(values)]
 

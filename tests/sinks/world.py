@@ -1,80 +1,71 @@
-"""What the sink tests say and how they look: orders in few words, and lakes read by plain duckdb."""
+"""Lakes as the tests look at them, by plain duckdb; what the tests say is in `truecut.testing.orders`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 
 from truecut.lake import LakeAddress, attach_sql, connect
-from truecut.model.change import COMMITTED_AT, OP, PLACE, SEQ
-from truecut.model.order import Order, Receipt, TableOrder
-from truecut.model.position import Position
-from truecut.model.table import Column, Mode, TableSchema
-from truecut.sinks.contract import Packet
-from truecut.sinks.ducklake import DuckLakeSink
+from truecut.sinks.ducklake.sink import DuckLakeSink
+from truecut.testing.orders import (
+    ARROW,
+    COMMITTED,
+    GENERATION,
+    ITEMS,
+    Change,
+    Wish,
+    applied,
+    at,
+    changes,
+    copy_of,
+    held,
+    order,
+    order_of,
+    packets,
+    persisted,
+    position,
+    rows,
+    seed,
+    standing,
+)
 
-GENERATION = 1
-COMMITTED = datetime(2026, 1, 1, tzinfo=UTC)
-ITEMS = TableSchema("7", (Column(1, "id", "BIGINT"), Column(2, "value", "VARCHAR")))
-ARROW = {"BIGINT": pa.int64(), "INTEGER": pa.int32(), "VARCHAR": pa.string(), "DOUBLE": pa.float64()}
-
-Change = tuple[Any, ...]  # op, place, then the values of the table's columns
-
-
-def at(place: int | None) -> Position | None:
-    return None if place is None else Position(GENERATION, place)
-
-
-def position(place: int) -> Position:
-    return Position(GENERATION, place)
-
-
-def rows(changes: Sequence[Change], schema: TableSchema = ITEMS) -> pa.Table:
-    """Changes in the form of `model.change`, numbered in the order given."""
-    arrays = {
-        OP: pa.array([c[0] for c in changes], pa.uint8()),
-        PLACE: pa.array([c[1] for c in changes], pa.uint64()),
-        SEQ: pa.array(range(len(changes)), pa.int64()),
-        COMMITTED_AT: pa.array([COMMITTED] * len(changes), pa.timestamp("us", "UTC")),
-    }
-    for i, column in enumerate(schema.columns):
-        arrays[column.name] = pa.array([c[2 + i] for c in changes], ARROW[column.type])
-    return pa.table(arrays)
-
-
-def changes(mode: Mode = "mirror", schema: TableSchema = ITEMS, key: tuple[str, ...] = ("id",)) -> TableOrder:
-    return TableOrder("changes", mode, key, schema)
-
-
-def seed(mode: Mode = "mirror", schema: TableSchema = ITEMS, key: tuple[str, ...] = ("id",)) -> TableOrder:
-    return TableOrder("replace", mode, key, schema)
-
-
-def order(expected: int | None, upto: int, *, token: int = 1, **tables: TableOrder) -> Order:
-    """Tables are named without their schema, which is `main`."""
-    named = {f"main.{name}": table for name, table in tables.items()}
-    return Order("acme", 1, token, at(expected), position(upto), "source-1", named)
-
-
-def packets(**tables: Sequence[Change]) -> Iterator[Packet]:
-    return iter([Packet(f"main.{name}", rows(found)) for name, found in tables.items() if found])
+__all__ = [
+    "ARROW",
+    "COMMITTED",
+    "GENERATION",
+    "ITEMS",
+    "MAINTENANCE",
+    "Change",
+    "Wish",
+    "applied",
+    "at",
+    "changes",
+    "copy_of",
+    "cursor_of",
+    "held",
+    "opened",
+    "order",
+    "order_of",
+    "packets",
+    "persisted",
+    "places_of",
+    "position",
+    "read",
+    "rows",
+    "seed",
+    "sink",
+    "standing",
+    "tenant",
+]
 
 
 def sink(address: LakeAddress, *, pipeline: str = "tenants", existing: Any = "refuse") -> DuckLakeSink:
     return DuckLakeSink(name="acme", pipeline=pipeline, address=address, existing=existing)
-
-
-def applied(receipt: Receipt) -> Receipt:
-    """The receipt of an order that must have been carried out."""
-    assert receipt.outcome == "applied", receipt.fault
-    assert receipt.cursor is not None
-    return receipt
 
 
 @contextmanager
@@ -117,6 +108,21 @@ def cursor_of(address: LakeAddress, pipeline: str = "tenants") -> tuple[str | No
         ).fetchone()
     assert found is not None
     return found[0], found[1]
+
+
+def places_of(address: LakeAddress, pipeline: str = "tenants") -> dict[str, list[Any]]:
+    """The newest cursor row: place, edition, code of the hold and answered request of each table."""
+    with opened(address) as connection:
+        found = connection.execute(
+            "SELECT state FROM lake._truecut.cursor WHERE pipeline = ? ORDER BY number DESC LIMIT 1",
+            [pipeline],
+        ).fetchone()
+    assert found is not None
+    copies = json.loads(found[0])["copies"]
+    return {
+        table: [copy["at"], copy["edition"], copy["hold"] and copy["hold"][0], copy["resumed"]]
+        for table, copy in copies.items()
+    }
 
 
 MAINTENANCE = (

@@ -14,7 +14,7 @@ from truecut.model.change import CONTROL_FIELDS, DELETE, INSERT, OP, PLACE, SEQ,
 from truecut.model.position import Position
 from truecut.model.table import Mode, TableName
 from truecut.sources.contract import TableRead, Window, WindowLimits
-from truecut.sources.ducklake import DuckLakeSource
+from truecut.sources.ducklake.source import DuckLakeSource
 from truecut.sources.ducklake.tasks import DifferenceTask, FeedTask
 
 TABLE = TableRead(TableName("main", "t"), ("id",), None)
@@ -41,7 +41,7 @@ def plan(
 def changes(window: Window) -> list[tuple[int, int, Any]]:
     """(place, operation, id), through a pickle as on the way to an executor."""
     tasks = [pickle.loads(pickle.dumps(task)) for task in window.tasks]
-    rows = changes_of(batch for task in tasks for batch in task.read())
+    rows = changes_of(batch for task in tasks for _, batch in task.read())
     return sorted((row[PLACE], row[OP], row["id"]) for row in rows)
 
 
@@ -123,6 +123,31 @@ def test_limits_end_a_window_early_but_never_split_a_transaction(lake: LakeWrite
     assert ends == [(head - 3, 2), (head - 2, 1), (head - 1, 21), (head, 1)]
 
 
+def test_a_window_is_cut_by_bytes_like_by_rows(make_lake: MakeLake) -> None:
+    """Commits of like size, and room for two of them: two in every window, none of them split."""
+    lake = make_lake(inlining=0)
+    lake.run("CREATE TABLE t (id INTEGER, v VARCHAR)")
+    start = lake.head()
+    lake.run(
+        *(
+            f"INSERT INTO t SELECT i, repeat(md5(i::VARCHAR), 20) FROM range({n * 50}, {n * 50 + 50}) r(i)"
+            for n in range(6)
+        )
+    )
+    head = lake.head()
+    each = lake.rows("SELECT max(file_size_bytes) FROM __ducklake_metadata_lake.ducklake_data_file")[0][0]
+    lake.release()
+    source = DuckLakeSource(lake.address, generation=1)
+    ends = []
+    place = start
+    while place < head:
+        limits = WindowLimits(rows_max=1 << 40, bytes_max=int(each * 2.5))
+        window = plan(source, after=place, upto=head, limits=limits)
+        place = window.upto.place
+        ends.append((place, len(changes(window))))
+    assert ends == [(start + 2, 100), (start + 4, 100), (start + 6, 100)]
+
+
 def test_updates_of_many_commits_that_share_a_delete_file_weigh_like_rows(make_lake: MakeLake) -> None:
     """The catalog tells only how many deletes the file holds; an update counts once all the same."""
     lake = make_lake(inlining=0)
@@ -154,7 +179,7 @@ def test_a_window_in_parallel_pieces_is_the_same_window(lake: LakeWriter, monkey
     parts = plan(source, after=head - 6, upto=head, parallelism=4)
     assert len(whole.tasks) == 1 < len(parts.tasks)
     assert changes(parts) == changes(whole)
-    schemas = {batch.schema for task in parts.tasks for batch in task.read()}
+    schemas = {batch.schema for task in parts.tasks for _, batch in task.read()}
     assert len(schemas) == 1, "every task gives rows in the columns of the window's end"
 
 
@@ -170,7 +195,7 @@ def test_a_difference_in_buckets_is_the_same_difference(lake: LakeWriter, monkey
     parts = plan(source, after=1, upto=head, mode="append")
     assert (len(whole.tasks), len(parts.tasks)) == (1, 4)
     assert changes(parts) == changes(whole)
-    rows = changes_of(batch for task in parts.tasks for batch in task.read())
+    rows = changes_of(batch for task in parts.tasks for _, batch in task.read())
     assert len({(row[PLACE], row[SEQ]) for row in rows}) == len(rows) == 3 + 100 + 53
 
 
@@ -185,6 +210,6 @@ def test_batches_have_the_control_columns_first(lake: LakeWriter) -> None:
     ]
     for window in windows:
         for task in window.tasks:
-            for batch in task.read():
+            for _, batch in task.read():
                 assert tuple(batch.schema)[: len(CONTROL_FIELDS)] == CONTROL_FIELDS
                 assert batch.schema.names[len(CONTROL_FIELDS) :] == ["id", "v"]

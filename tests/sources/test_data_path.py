@@ -10,7 +10,7 @@ import pytest
 from truecut.lake import connect, parse_address
 from truecut.model.table import TableName
 from truecut.sources.contract import TableRead
-from truecut.sources.ducklake import DuckLakeSource
+from truecut.sources.ducklake.source import DuckLakeSource
 
 
 @pytest.mark.parametrize("prefix", ["", "sqlite:"])
@@ -32,5 +32,5 @@ def test_a_relative_data_path_is_read_from_anywhere(
     window = source.plan_seed(
         [TableRead(TableName("main", "t"), ("id",), None)], at=source.observe().head, parallelism=1
     )
-    batches = [batch for task in window.tasks for batch in task.read()]
+    batches = [batch for task in window.tasks for _, batch in task.read()]
     assert sorted(i for batch in batches for i in batch.column("id").to_pylist()) == list(range(20))

@@ -62,7 +62,7 @@ def test_the_lake_is_let_go_between_reads(make_lake: MakeLake) -> None:
     first = next(batches)
     churn.writer.run("DELETE FROM events")  # would not get in while the reader holds the file
     rest = list(batches)
-    assert first.num_rows + sum(batch.num_rows for batch in rest) == 100
+    assert first.batch.num_rows + sum(batch.num_rows for _, batch in rest) == 100
 
 
 def test_older_versions_are_not_read_with_the_statistics_of_the_head(make_lake: MakeLake) -> None:
@@ -85,5 +85,5 @@ def test_older_versions_are_not_read_with_the_statistics_of_the_head(make_lake: 
             limits=WindowLimits(rows_max=1000, bytes_max=1 << 30),
             parallelism=1,
         )
-        seen.append(sorted(row["id"] for row in changes_of(b for t in window.tasks for b in t.read())))
+        seen.append(sorted(row["id"] for row in changes_of(b for t in window.tasks for _, b in t.read())))
     assert seen == [list(range(100)), list(range(11, 100))]

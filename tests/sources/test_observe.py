@@ -9,7 +9,8 @@ import pytest
 
 from tests.sources.conftest import MakeLake
 from truecut.lake import LakeAddress
-from truecut.sources.ducklake import DuckLakeSource, attach, source
+from truecut.sources.ducklake import attach, source
+from truecut.sources.ducklake.source import DuckLakeSource
 from truecut.sources.ducklake.stamp import SETTLED_NS, stamp_of
 
 CATALOGS = pytest.mark.parametrize("catalog", ["source.ducklake", "sqlite:source.sqlite"])
@@ -46,7 +47,7 @@ def test_a_file_at_rest_is_not_opened(
     time.sleep(2 * SETTLED_NS / 1e9)
     seen = seeing.observe()
     opened: list[LakeAddress] = []
-    monkeypatch.setattr(attach, "_require_file", opened.append)  # the first step of every attachment
+    monkeypatch.setattr(attach, "_require_file", lambda address, **_: opened.append(address))  # at first
     assert [seeing.observe() for _ in range(3)] == [seen] * 3
     assert opened == []
     lake.run("INSERT INTO t VALUES (1)")

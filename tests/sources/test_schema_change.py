@@ -14,7 +14,8 @@ from truecut.model.change import CONTROL_NAMES, OP, PLACE
 from truecut.model.position import Position
 from truecut.model.table import Mode, TableName
 from truecut.sources.contract import TableRead, Window, WindowLimits
-from truecut.sources.ducklake import DuckLakeSource, schema
+from truecut.sources.ducklake import schema
+from truecut.sources.ducklake.source import DuckLakeSource
 from truecut.sources.ducklake.window import HISTORY_GONE
 
 TABLE = TableRead(TableName("main", "t"), ("id",), None)
@@ -33,7 +34,7 @@ def plan(source: DuckLakeSource, *tables: TableRead, after: int, mode: Mode = "m
 
 def rows(window: Window) -> list[tuple[int, int, dict[str, Any]]]:
     """(place, operation, the row)."""
-    found = changes_of(batch for task in window.tasks for batch in task.read())
+    found = changes_of(batch for task in window.tasks for _, batch in task.read())
     return sorted(
         (
             (row[PLACE], row[OP], {name: v for name, v in row.items() if name not in CONTROL_NAMES})

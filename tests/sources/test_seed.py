@@ -16,8 +16,8 @@ from truecut.model.change import OP, PLACE, READ, SEQ
 from truecut.model.position import Position
 from truecut.model.table import TableName
 from truecut.sources.contract import TableRead, Window, WindowLimits
-from truecut.sources.ducklake import DuckLakeSource
 from truecut.sources.ducklake.attach import FILE_GONE
+from truecut.sources.ducklake.source import DuckLakeSource
 from truecut.sources.ducklake.tasks import DUPLICATE_KEY, FILES_CHANGED, NULL_KEY, SeedTask
 
 TABLE = TableRead(TableName("main", "t"), ("id",), None)
@@ -25,7 +25,7 @@ TABLE = TableRead(TableName("main", "t"), ("id",), None)
 
 def read(window: Window) -> list[dict[str, Any]]:
     tasks = [pickle.loads(pickle.dumps(task)) for task in window.tasks]
-    return changes_of(batch for task in tasks for batch in task.read())
+    return changes_of(batch for task in tasks for _, batch in task.read())
 
 
 @pytest.fixture
@@ -84,10 +84,10 @@ def test_the_owner_commits_while_a_seed_is_read(lake: LakeWriter, monkeypatch: p
     source = DuckLakeSource(lake.address, generation=1)
     window = source.plan_seed([TABLE], at=source.observe().head, parallelism=1)
     batches = window.tasks[0].read()
-    read_rows = next(batches).num_rows
+    read_rows = next(batches).batch.num_rows
     lake.run("INSERT INTO t VALUES (3000, 'meanwhile')")
     lake.release()
-    read_rows += sum(batch.num_rows for batch in batches)
+    read_rows += sum(batch.num_rows for _, batch in batches)
     assert read_rows == 398
 
 

@@ -9,13 +9,14 @@ import pyarrow as pa
 import pytest
 
 from tests.sources.conftest import MakeLake
-from truecut.errors import TruecutError
+from truecut.errors import Retry, TruecutError
 from truecut.model.change import CONTROL_NAMES
 from truecut.model.position import Position
 from truecut.model.table import TableName
 from truecut.sources.contract import TableRead, WindowLimits
-from truecut.sources.ducklake import DuckLakeSource
+from truecut.sources.ducklake.attach import UNREADABLE
 from truecut.sources.ducklake.schema import TYPE_UNSUPPORTED
+from truecut.sources.ducklake.source import DuckLakeSource
 
 TABLE = TableRead(TableName("main", "t"), ("id",), None)
 
@@ -111,8 +112,8 @@ def test_accepted_types_arrive_exactly(make_lake: MakeLake, inlining: int) -> No
     for spelling, table in tables.items():
         for window in (changes, seed):
             assert window.schemas[table.name].columns[1].type == spelling
-            tasks = [task for task in window.tasks if task.table == table.name]
-            batches = [batch for task in tasks for batch in task.read()]
+            tasks = [task for task in window.tasks if task.tables == (table.name,)]
+            batches = [batch for task in tasks for _, batch in task.read()]
             assert arrived(batches, spelling) == expected[spelling], spelling
 
 
@@ -160,7 +161,7 @@ def test_names_of_all_kinds(make_lake: MakeLake) -> None:
         {name: value for name, value in row.items() if name not in CONTROL_NAMES}
         for one in (window, seed)
         for task in one.tasks
-        for batch in task.read()
+        for _, batch in task.read()
         for row in batch.to_pylist()
     ]
     inserted = {"id": 1, **{name: n for n, name in enumerate(names)}}
@@ -176,3 +177,22 @@ def test_a_reserved_name_is_refused(make_lake: MakeLake) -> None:
     source = DuckLakeSource(writer.address, generation=1)
     with pytest.raises(TruecutError, match="reserved name"):
         source.describe(TABLE, at=source.observe().head)
+
+
+def test_what_nobody_can_read_holds_its_table(make_lake: MakeLake) -> None:
+    """Some nested values do not survive in a catalog. That is the table's own trouble, not the source's: it
+    is not tried again and again, and the reason is told without a value."""
+    writer = make_lake("sqlite:source.sqlite")
+    writer.run(
+        "CREATE TABLE t (id INTEGER, v STRUCT(d DATE))", "INSERT INTO t VALUES (1, {'d': '2026-01-02'})"
+    )
+    with pytest.raises(duckdb.ConversionException):
+        writer.rows("SELECT * FROM lake.t")
+    writer.rollback()
+    writer.release()
+    source = DuckLakeSource(writer.address, generation=1)
+    window = source.plan_seed([TABLE], at=source.observe().head, parallelism=1)
+    with pytest.raises(TruecutError) as caught:
+        [list(task.read()) for task in window.tasks]
+    assert (caught.value.fault.code, caught.value.fault.retry) == (UNREADABLE, Retry.NOT_RETRYABLE)
+    assert "2026" not in str(caught.value)

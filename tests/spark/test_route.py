@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truecut.spark.route import TableRoute, route
+from truecut.spark.wave.route import TableRoute, route
 
 _values = st.lists(st.one_of(st.none(), st.sampled_from(["a", "b", "c", "", "A"])), max_size=30)
 # A sink has one route; several sinks may have the same.

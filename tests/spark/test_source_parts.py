@@ -24,13 +24,13 @@ from truecut.journal.local import LocalJournal
 from truecut.journal.opening import Where
 from truecut.journal.rows import decode_all, encode
 from truecut.model.position import Position
-from truecut.spark import decode as decoding
-from truecut.spark import ranges, rendering
-from truecut.spark.json_text import json_objects, json_text
-from truecut.spark.options import BYTES_MAX, parse
-from truecut.spark.ranges import Range, Reading, divide
-from truecut.spark.schema import UNTYPED, checked
-from truecut.spark.typed import Incompatible, conform, spark_arrow_type
+from truecut.spark.source import decode as decoding
+from truecut.spark.source import ranges, rendering
+from truecut.spark.source.json_text import json_objects, json_text
+from truecut.spark.source.options import BYTES_MAX, parse
+from truecut.spark.source.ranges import Range, Reading, divide
+from truecut.spark.source.schema import UNTYPED, checked
+from truecut.spark.source.typed import Incompatible, conform, spark_arrow_type
 
 # --- options -----------------------------------------------------------------------------------------------
 

@@ -14,10 +14,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.journal.changes import PEOPLE, insert
 from tests.journal.world import at
+from tests.patience import PATIENCE_S
 from tests.spark.logs import Log, Shown, plain
 from truecut.spark import source
 
-WAIT_S = 120
+WAIT_S = int(PATIENCE_S)
 
 
 class Sink:

@@ -11,14 +11,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from truecut.config.settings import SinkSettings
-from truecut.lake import attach_sql, connect, parse_address
+from truecut.lake import attach_sql, connect, lake_of, parse_address
 from truecut.model.change import COMMITTED_AT, CONTROL_FIELDS, INSERT, OP, PLACE, READ, SEQ
+from truecut.model.cursor import Version
 from truecut.model.order import Order, TableOrder
 from truecut.model.position import Position
 from truecut.model.table import Column, TableName, TableSchema
-from truecut.spark.reading import Reading
-from truecut.spark.route import TableRoute
-from truecut.spark.wave import RecoverJob, WaveJob, run_recover, run_wave
+from truecut.sources.contract import Rows
+from truecut.spark.wave.job import RecoverJob, WaveJob, run_recover, run_wave
+from truecut.spark.wave.reading import Reading
+from truecut.spark.wave.route import TableRoute
 
 TABLE = "main.events"
 SINKS = 3
@@ -27,7 +29,7 @@ COLUMNS = pa.schema([*CONTROL_FIELDS, pa.field("id", pa.int64()), pa.field("tena
 
 
 @dataclass(frozen=True)
-class Rows:
+class Piece:
     """A piece of a window: these keys, for the tenants in turn and one that no sink takes."""
 
     keys: range
@@ -35,12 +37,13 @@ class Rows:
     op: int
 
     @property
-    def table(self) -> TableName:
-        return TableName.parse(TABLE)
+    def tables(self) -> tuple[TableName, ...]:
+        return (TableName.parse(TABLE),)
 
-    def read(self) -> Iterator[pa.RecordBatch]:
+    def read(self) -> Iterator[Rows]:
         for key in self.keys:
-            yield pa.RecordBatch.from_pylist([_change(key, self.place, self.op)], schema=COLUMNS)
+            change = _change(key, self.place, self.op)
+            yield Rows(self.tables[0], pa.RecordBatch.from_pylist([change], schema=COLUMNS))
 
 
 def _change(key: int, place: int, op: int) -> dict[str, object]:
@@ -59,14 +62,12 @@ def sinks_in(folder: Path) -> tuple[SinkSettings, ...]:
     )
 
 
-def job(sinks: tuple[SinkSettings, ...], upto: int, *tasks: Rows) -> WaveJob:
+def job(sinks: tuple[SinkSettings, ...], upto: int, *tasks: Piece) -> WaveJob:
     """A seed up to 1, changes after it."""
     seed = upto == 1
-    expected = None if seed else Position(1, upto - 1)
-    wanted = TableOrder("replace" if seed else "changes", "mirror", ("id",), SCHEMA)
-    orders = tuple(
-        Order(sink.name, 1, 1, expected, Position(1, upto), "source", {TABLE: wanted}) for sink in sinks
-    )
+    before, after = None if seed else Version(1, Position(1, upto - 1)), Version(1, Position(1, upto))
+    wanted = TableOrder("replace" if seed else "changes", "mirror", ("id",), SCHEMA, before, after)
+    orders = tuple(Order(sink.name, 1, 1, Position(1, upto), "source", {TABLE: wanted}) for sink in sinks)
     how = TableRoute("tenant", (), {f"t{n}": (n,) for n in range(SINKS)})
     return WaveJob(
         "p", Reading(tasks, (TABLE,), (how,), orders, seed), sinks, slots=2, deadline_ms=60_000, aside=seed
@@ -75,7 +76,7 @@ def job(sinks: tuple[SinkSettings, ...], upto: int, *tasks: Rows) -> WaveJob:
 
 def content(sink: SinkSettings) -> list[tuple[object, ...]]:
     with connect() as lake:
-        lake.execute(attach_sql(sink.address, "lake", read_only=True))
+        lake.execute(attach_sql(lake_of(sink.address), "lake", read_only=True))
         return lake.execute(f"FROM lake.{TABLE} ORDER BY ALL").fetchall()
 
 
@@ -85,9 +86,9 @@ def test_a_wave_carries_every_row_once(spark: SparkSession, tmp_path: Path, held
     sinks = sinks_in(tmp_path)
     recovered = run_recover(spark, RecoverJob("p", tuple((s, 1, 1) for s in sinks), 2, 60_000))
     assert {receipt.outcome for receipt in recovered} == {"applied"}
-    seeded = run_wave(spark, job(sinks, 1, Rows(range(10), 1, READ), Rows(range(10, 20), 1, READ)))
+    seeded = run_wave(spark, job(sinks, 1, Piece(range(10), 1, READ), Piece(range(10, 20), 1, READ)))
     assert {receipt.outcome for receipt in seeded.receipts} == {"applied"}
-    changes = job(sinks, 2, Rows(range(20, 30), 2, INSERT), Rows(range(30, 40), 2, INSERT))
+    changes = job(sinks, 2, Piece(range(20, 30), 2, INSERT), Piece(range(30, 40), 2, INSERT))
     done = run_wave(spark, replace(changes, held_bytes_max=held_bytes_max))
     assert sorted((receipt.sink, receipt.outcome) for receipt in done.receipts) == [
         (f"t{n}", "applied") for n in range(SINKS)
@@ -101,6 +102,6 @@ def test_sinks_without_rows_have_no_receipt(spark: SparkSession, tmp_path: Path)
     """Nothing is committed for them, so nothing is said."""
     sinks = sinks_in(tmp_path)
     run_recover(spark, RecoverJob("p", tuple((s, 1, 1) for s in sinks), 2, 60_000))
-    run_wave(spark, job(sinks, 1, Rows(range(0), 1, READ)))
-    done = run_wave(spark, job(sinks, 2, Rows(range(1, 2), 2, INSERT)))
+    run_wave(spark, job(sinks, 1, Piece(range(0), 1, READ)))
+    done = run_wave(spark, job(sinks, 2, Piece(range(1, 2), 2, INSERT)))
     assert [(receipt.sink, receipt.outcome) for receipt in done.receipts] == [("t1", "applied")]

@@ -1,143 +1,264 @@
-"""Between the spec's runner and the code's machine: one sink, one mirrored table.
+"""Between the spec's runner and the code's machine: one sink with its tables.
 
-`concrete` makes the machine's value from the spec's state, `abstract` goes back. Position n of the spec
-is place n of generation 1; Unseeded (-1) is None. A wave of the spec is wave 1 of the code.
+`concrete` makes the machine's value from the spec's state, `abstract` goes back, `orders_of` tells an effect
+as the spec's order. Position n of the spec is place n, of generation 1 or, from `REPLACED_AT` on, of
+generation 2; Unseeded (-1) is None, or, for a copy that had to stop before it was ever seeded, place 0. The
+wave in the spec's slot for changes is wave 1 of the code, the one in the slot for seeds is wave 2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from truecut.core import delivery
 from truecut.core.copies import GAP_CODE
-from truecut.core.delivery import Copy, CopySettings, Delivery, SinkOrder, SinkState, Wave
+from truecut.core.delivery import Copy, CopyOrder, CopySettings, Delivery, Effect, SinkOrder, SinkState, Wave
+from truecut.core.state import Recover, RunWave
 from truecut.errors import Fault, Retry
-from truecut.model.cursor import CopyState, Cursor, Hold
+from truecut.model.cursor import CopyState, Cursor, Hold, Version
 from truecut.model.order import Receipt
 from truecut.model.position import Position
-from truecut.model.table import Column
+from truecut.model.table import Column, Mode
 
 SINK = "a"
-TABLE = "main.t"
-SOURCE = "the source"
+RUNNER = "r1"
+SOURCES = {1: "the source", 2: "its successor"}
+REPLACED_AT = 3  # in the walk of a source that is replaced; the other histories end before it
 FAULT = Fault("TC4099", "no answer", "None needed.", Retry.RETRYABLE)
 KINDS = {"changes": "changes", "replace": "seed", "persist": "persist"}
 SPEC_KINDS = {code: spec for spec, code in KINDS.items()}
+WAVES = {"changes": 1, "seed": 2}
+CODES = {"gap": GAP_CODE, "fault": "TC3099"}
+HOLDS = {code: name for name, code in CODES.items()}
+NO_WAVE = {"kind": "none", "tables": frozenset(), "after": -1, "upto": -1}
 
-Known = dict[str, Any]  # the spec's record of one sink at one runner
-
-
-def place(number: int) -> Position | None:
-    """A position of the spec, in the code."""
-    return None if number < 0 else Position(1, number)
-
-
-def number(position: Position | None) -> int:
-    """A position of the code, in the spec."""
-    return -1 if position is None else position.place
+State = Mapping[str, Any]  # the spec's variables
+Known = Mapping[str, Any]  # the spec's record of one sink at one runner
 
 
-def concrete(runner: dict[str, Any], *, mode: str = "mirror") -> Delivery:
-    """The machine's value for a runner of the spec."""
+def at(number: int) -> Position:
+    """A position of the spec that is there, in the code."""
+    return Position(generation(number), max(0, number))
+
+
+def generation(number: int) -> int:
+    """As the spec's GenOf, which is its SrcOf, too."""
+    return 2 if number >= REPLACED_AT else 1
+
+
+def version(known: Mapping[str, Any]) -> Version | None:
+    """A version of the spec, in the code."""
+    if known["at"] < 0 and known["hold"] == "none":
+        return None
+    return Version(known["edition"], at(known["at"]), CODES.get(known["hold"]), known["resumed"])
+
+
+def spec_version(known: Version | None, *, shape: bool) -> dict[str, Any]:
+    """A version of the code, in the spec."""
+    if known is None:
+        return {"at": -1, "edition": 0, "hold": "none", "resumed": 0, "shape": False}
+    return {
+        "at": known.at.place if known.edition else -1,
+        "edition": known.edition,
+        "hold": "none" if known.hold is None else HOLDS[known.hold],
+        "resumed": known.resumed,
+        "shape": shape and known.edition > 0,
+    }
+
+
+# --- from the spec to the code ------------------------------------------------------------------------
+
+
+def fingerprint(shape: bool) -> str:
+    return "the new settings" if shape else "the old settings"
+
+
+def concrete(state: State, mode: Mode = "mirror") -> Delivery:
+    """The machine's value for the spec's runner."""
+    runner = state["run"][RUNNER]
     known = runner["sinks"][SINK]
-    settings = {TABLE: CopySettings("append" if mode == "append" else "mirror")}
+    wishes = state["wishes"]
+    settings = {
+        table: CopySettings(mode, fingerprint=fingerprint(table in wishes["accepted"]), accept=True)
+        for table in known["copies"]
+    }
+    copies = {} if known["phase"] != "ready" else {t: _copy(known, t, wishes) for t in known["copies"]}
     sink = SinkState(
         settings,
         phase=known["phase"],
         token=known["token"],
         epoch=known["epoch"],
-        cursor=place(known["cursor"]),
-        position=place(known["position"]),
-        copies=_copies(known),
-        wave=1 if known["phase"] == "applying" else None,
+        copies=copies,
+        paused_tables=frozenset(wishes["paused"]),
     )
-    state = Delivery({SINK: sink}, SOURCE, place(runner["oldest"]), place(runner["head"]), next_wave=2)
-    return replace(state, waves={1: _wave(sink, known)}) if known["phase"] == "applying" else state
+    oldest, head = at(runner["oldest"]), at(runner["head"])
+    machine = Delivery({SINK: sink}, SOURCES[runner["src"]], oldest, head, next_wave=3)
+    waves = {WAVES[slot]: _wave(sink, slot, wave) for slot, wave in known["waves"].items() if wave != NO_WAVE}
+    return replace(machine, waves=waves)
 
 
-def _copies(known: Known) -> dict[str, Copy]:
-    if known["copy"] == "none":
-        return {}
-    at = place(known["position"])
-    if known["copy"] == "streaming":
-        return {TABLE: Copy("streaming", at)}
-    if known["copy"] == "unseeded":
-        return {TABLE: Copy("unseeded")}
-    assert at is not None
-    return {TABLE: Copy("held", at, Hold(at, GAP_CODE, "a gap"))}
+def _copy(known: Known, table: str, wishes: Mapping[str, Any]) -> Copy:
+    copy = known["copies"][table]
+    durable = copy["durable"]
+    slots = [slot for slot, wave in known["waves"].items() if table in wave["tables"]]
+    seeding = copy["status"] == "unseeded"
+    return Copy(
+        copy["status"],
+        None if seeding else at(copy["at"]),
+        durable["edition"],
+        hold=None if copy["hold"] == "none" else Hold(CODES[copy["hold"]], "it stopped"),
+        resumed=copy["resumed"],
+        source_identity=SOURCES[generation(durable["at"])] if version(durable) is not None else "",
+        durable=version(durable),
+        wave=WAVES[slots[0]] if slots else None,
+        shaped=durable["at"] < 0 or durable["shape"] == (table in wishes["accepted"]),
+    )
 
 
-def _wave(sink: SinkState, known: Known) -> Wave:
-    kind = KINDS[known["wave"]["kind"]]
-    upto = place(known["wave"]["upto"])
-    assert upto is not None
-    after = None if kind == "seed" else sink.position
-    tables = {} if kind == "persist" else {TABLE: after}
-    orders = {SINK: SinkOrder(sink.epoch, sink.token, sink.cursor)}
-    return Wave(1, kind, orders, tables, after, upto, identity=SOURCE)  # type: ignore[arg-type]
+def _wave(sink: SinkState, slot: str, wave: Mapping[str, Any]) -> Wave:
+    upto = at(wave["upto"])
+    tables = {table: _order(wave["kind"], sink.copies[table]) for table in sorted(wave["tables"])}
+    return Wave(
+        WAVES[slot],
+        KINDS[wave["kind"]],  # type: ignore[arg-type]
+        {SINK: SinkOrder(sink.epoch, sink.token, tables)},
+        () if wave["kind"] == "persist" else tuple(tables),
+        at(wave["after"]) if wave["kind"] == "changes" else None,
+        upto,
+        identity=SOURCES[generation(wave["upto"])],
+    )
 
 
-def abstract(state: Delivery) -> dict[str, Any]:
+def _order(kind: str, copy: Copy) -> CopyOrder:
+    if kind == "replace":
+        return CopyOrder("replace", copy.durable, None, copy.edition + 1, copy.resumed)
+    held = "changes" if kind == "changes" else "persist" if copy.hold is None else "hold"
+    return CopyOrder(held, copy.durable, copy.at, copy.edition, copy.resumed, copy.hold)  # type: ignore[arg-type]
+
+
+def cursor(versions: Mapping[str, Mapping[str, Any]], token: int) -> Cursor:
+    """What the sink tells when its copies have these versions."""
+    copies = {table: _copy_state(known) for table, known in versions.items() if version(known) is not None}
+    return Cursor(max((copy.at for copy in copies.values()), default=None), token, copies)
+
+
+def _copy_state(known: Mapping[str, Any]) -> CopyState:
+    return CopyState(
+        "mirror",
+        "t",
+        (Column(1, "id", "BIGINT"),) if known["edition"] else (),
+        hold=None if known["hold"] == "none" else Hold(CODES[known["hold"]], "it stopped"),
+        fingerprint=fingerprint(known["shape"]),
+        at=at(known["at"]),
+        edition=known["edition"],
+        resumed=known["resumed"],
+        source_identity=SOURCES[generation(known["at"])],
+    )
+
+
+def answer(state: State, order: Any) -> Receipt:
+    """An order's answer: the copies that it names as it left them, the others as they are by now."""
+    versions = {table: copy["v"] for table, copy in state["sink"][SINK]["copies"].items()}
+    for table, one in dict(order.tables).items():
+        stopped = {**dict(one.expected), "hold": "fault", "resumed": dict(one.leaves)["resumed"]}
+        versions[table] = stopped if table in order.stopped else dict(one.leaves)
+    return Receipt(SINK, order.epoch, "applied", cursor=cursor(versions, order.token))
+
+
+# --- from the code to the spec ------------------------------------------------------------------------
+
+
+def abstract(machine: Delivery, state: State) -> dict[str, Any]:
     """The spec's runner for a machine's value."""
-    sink = state.sinks[SINK]
-    wave = None if sink.wave is None else state.waves[sink.wave]
-    copy = sink.copies.get(TABLE)
+    sink = machine.sinks[SINK]
+    accepted = state["wishes"]["accepted"]
     known = {
         "phase": sink.phase,
         "token": sink.token,
         "epoch": sink.epoch,
-        "cursor": number(sink.cursor),
-        "position": number(sink.position),
-        "copy": "none" if copy is None else copy.status,
-        "wave": {
-            "kind": "none" if wave is None else SPEC_KINDS[wave.kind],
-            "upto": -1 if wave is None else wave.upto_max.place,
+        "copies": {table: _spec_copy(sink, table, table in accepted) for table in sink.settings},
+        "waves": {
+            slot: _spec_wave(machine, sink, seeding=slot == "seed")
+            for slot in state["run"][RUNNER]["sinks"][SINK]["waves"]
         },
     }
-    return {"oldest": number(state.oldest), "head": number(state.head), "sinks": {SINK: known}}
+    assert machine.oldest is not None
+    assert machine.head is not None
+    source = next(number for number, name in SOURCES.items() if name == machine.identity)
+    look = {"src": source, "oldest": machine.oldest.place, "head": machine.head.place}
+    return {**look, "sinks": {SINK: known}}
 
 
-def cursor_at(at: int, token: int) -> Cursor:
-    """What the sink tells when it stands there."""
-    copies = {} if at < 0 else {TABLE: CopyState("mirror", "t", (Column(1, "id", "BIGINT"),))}
-    return Cursor(place(at), token, SOURCE, copies)
+def _spec_copy(sink: SinkState, table: str, accepted: bool) -> dict[str, Any]:
+    copy = sink.copies.get(table)
+    if copy is None:
+        durable = spec_version(None, shape=False)
+        return {"status": "none", "at": -1, "hold": "none", "resumed": 0, "durable": durable}
+    assert copy.edition == (0 if copy.durable is None else copy.durable.edition)
+    return {
+        "status": copy.status,
+        "at": copy.at.place if copy.at is not None and copy.edition else -1,
+        "hold": "none" if copy.hold is None else HOLDS[copy.hold.code],
+        "resumed": copy.resumed,
+        "durable": spec_version(copy.durable, shape=accepted if copy.shaped else not accepted),
+    }
 
 
-def answered(state: Delivery, *, wave: int, epoch: int, upto: int, token: int) -> Delivery:
-    """WaveCommit: an order's answer arrives."""
-    receipt = Receipt(SINK, epoch, "applied", cursor=cursor_at(upto, token))
-    end = place(upto)
-    assert end is not None
-    return delivery.wave_done(state, wave, upto=end, receipts=[receipt], now_ms=0)[0]
+def _spec_wave(machine: Delivery, sink: SinkState, *, seeding: bool) -> dict[str, Any]:
+    """The wave in a slot: of changes, or of a seed. Two of a kind for one sink are told as one, wrongly."""
+    numbers = {copy.wave for copy in sink.copies.values() if copy.wave is not None}
+    waves = [machine.waves[number] for number in numbers if (machine.waves[number].kind == "seed") == seeding]
+    if not waves:
+        return NO_WAVE
+    tables = frozenset(t for t, copy in sink.copies.items() for wave in waves if copy.wave == wave.id)
+    upto = waves[0].upto_max.place
+    after = waves[0].after
+    return {
+        "kind": SPEC_KINDS[waves[0].kind],
+        "tables": tables,
+        "after": upto if after is None else after.place,
+        "upto": upto,
+    }
 
 
-def _receipt_less(state: Delivery) -> Delivery:
-    return delivery.wave_done(state, 1, upto=state.waves[1].upto_max, receipts=[], now_ms=0)[0]
+def orders_of(effects: list[Effect], state: State) -> list[dict[str, Any]]:
+    """What the effects ask of the sink, in the spec's words."""
+    asked = []
+    for effect in effects:
+        if isinstance(effect, Recover):
+            asked += [_takeover(epoch, token) for epoch, token in effect.sinks.values()]
+        elif isinstance(effect, RunWave):
+            asked.append(_spec_order(effect.wave, state))
+    return asked
 
 
-def _with_outcome(state: Delivery, outcome: Any) -> Delivery:
-    receipt = Receipt(SINK, state.sinks[SINK].epoch, outcome, fault=FAULT)
-    return delivery.wave_done(state, 1, upto=state.waves[1].upto_max, receipts=[receipt], now_ms=0)[0]
+def _takeover(epoch: int, token: int) -> dict[str, Any]:
+    return {"kind": "takeover", "epoch": epoch, "token": token}
 
 
-def _recovery_fails(state: Delivery) -> Delivery:
-    sink = state.sinks[SINK]
-    effect = delivery.Recover({SINK: (sink.epoch, sink.token)})
-    return delivery.recovery_failed(state, effect, FAULT, now_ms=0)[0]
+def _spec_order(wave: Wave, state: State) -> dict[str, Any]:
+    order = wave.sinks[SINK]
+    copies = state["run"][RUNNER]["sinks"][SINK]["copies"]
+    accepted = state["wishes"]["accepted"]
+    tables = {}
+    for table, one in order.tables.items():
+        shape = copies[table]["durable"]["shape"]
+        left = Version(one.edition, one.at if _is_told(one) else wave.upto_max, None, one.resumed)  # type: ignore[arg-type]
+        left = replace(left, hold=None if one.hold is None else one.hold.code)
+        tables[table] = {
+            "expected": spec_version(one.expected, shape=shape),
+            "leaves": spec_version(left, shape=table in accepted if one.kind == "replace" else shape),
+        }
+    return {
+        "kind": SPEC_KINDS[wave.kind],
+        "epoch": order.epoch,
+        "token": order.token,
+        "after": wave.upto_max.place if wave.after is None else wave.after.place,
+        "upto": wave.upto_max.place,
+        "tables": tables,
+    }
 
 
-# Runner actions that need nothing but the runner's own state. Backoff is policy: it is over by now.
-STEPS: dict[str, Callable[[Delivery], Delivery]] = {
-    "Lose": lambda state: delivery.lose(state, [SINK]),
-    "StartRecovery": lambda state: delivery.start_recovery(state, now_ms=1 << 40)[0],
-    "RecoveryFail": _recovery_fails,
-    "StartWave": lambda state: delivery.start_wave(state)[0],
-    "StartSeed": lambda state: delivery.start_seed(state)[0],
-    "PersistIdle": lambda state: delivery.persist_idle(state, [SINK])[0],
-    "WaveFail": lambda state: _with_outcome(state, "late"),
-    "WaveAbort": lambda state: _with_outcome(state, "aborted"),
-    "Advance": _receipt_less,
-    "LostHistory": lambda state: delivery.lost_history(state, [SINK], [TABLE]),
-}
+def _is_told(one: CopyOrder) -> bool:
+    return one.kind in ("persist", "hold")

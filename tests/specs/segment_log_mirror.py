@@ -33,6 +33,7 @@ class Bounds:
     segments: int
     faults: int
     mistrust: bool
+    trimming: bool
 
 
 def bounds_of(configuration: str) -> Bounds:
@@ -41,7 +42,8 @@ def bounds_of(configuration: str) -> Bounds:
     replicas, events, segments, faults = (
         int(found[name]) for name in ("Replicas", "Events", "Segments", "MaxFaults")
     )
-    return Bounds(replicas, events, segments, faults, mistrust="  Mistrust = TRUE\n" in configuration)
+    mistrust, trimming = (f"  {name} = TRUE\n" in configuration for name in ("Mistrust", "Trimming"))
+    return Bounds(replicas, events, segments, faults, mistrust, trimming)
 
 
 # --- values -------------------------------------------------------------------------------------------
@@ -49,7 +51,8 @@ def bounds_of(configuration: str) -> Bounds:
 
 def log_of(coord: Mapping[str, Any]) -> Log:
     """The coordinator's value."""
-    return Log(tuple(_segment_of(segment) for segment in coord["segs"]), coord["token"])
+    trimmed = coord["trimmed"]
+    return Log(tuple(_segment_of(one) for one in coord["segs"][trimmed:]), coord["token"], trimmed)
 
 
 def _segment_of(segment: Mapping[str, Any]) -> Segment:
@@ -64,7 +67,8 @@ def _segment_of(segment: Mapping[str, Any]) -> Segment:
 
 
 def coord_of(log: Log, state: State) -> Change:
-    """The spec's coordinator. Whom it has asked already, only a bug needs to know."""
+    """The spec's coordinator, which remembers trimmed segments as well. Whom it has asked already, only a bug
+    needs to know."""
     segments = tuple(
         {
             "first": segment.first,
@@ -77,19 +81,28 @@ def coord_of(log: Log, state: State) -> Change:
         }
         for segment in log.segments
     )
-    return {"coord": {"segs": segments, "token": log.token}}
+    gone = state["coord"]["segs"][: log.trimmed]
+    return {"coord": {"segs": (*gone, *segments), "token": log.token, "trimmed": log.trimmed}}
 
 
 def replica_of(record: Mapping[str, Any]) -> Replica:
-    """A node's value for one segment. The machine knows nothing that is not on disk."""
-    assert record["synced"] == len(record["log"])
-    return Replica(record["state"], len(record["log"]), record["seen"])
+    """A node's value for one segment that it has something of."""
+    length = len(record["log"])
+    return Replica(record["state"], length, record["seen"], length - record["synced"])
+
+
+def at_hand(state: State, node: NodeId, segment: int) -> Replica:
+    """The same, where it may have nothing."""
+    record = state["node"][node][segment - 1]
+    if record["state"] == "none":
+        return core.absent(segment=segment, held=state["held"][node])
+    return replica_of(record)
 
 
 def record_of(replica: Replica, entries: tuple[Any, ...]) -> dict[str, Any]:
     """The spec's record of a replica that has the first of these entries."""
-    kept = entries[: replica.length]
-    return {"state": replica.state, "log": kept, "synced": replica.length, "seen": replica.seen}
+    kept, found = entries[: replica.length], "none" if replica.state == "missing" else replica.state
+    return {"state": found, "log": kept, "synced": replica.synced, "seen": replica.seen}
 
 
 def producer_of(known: Mapping[str, Any]) -> Producer:
@@ -143,10 +156,17 @@ def _believed(state: State, bounds: Bounds) -> Iterator[frozenset[NodeId]]:
         yield from (alive(state) - {late} for late in alive(state))
 
 
+def sound(state: State, segment: int) -> frozenset[NodeId]:
+    """Who has not said that it has lost the segment."""
+    return frozenset(node for node in alive(state) if state["node"][node][segment - 1]["state"] != "damaged")
+
+
 def _putting(state: State, node: NodeId, segment: int, record: dict[str, Any]) -> Change:
+    """Whatever a node has it remembers to have had."""
     records = list(state["node"][node])
     records[segment - 1] = record
-    return {"node": {**state["node"], node: tuple(records)}}
+    reach = max(state["held"][node], segment if record["state"] != "none" else 0)
+    return {"node": {**state["node"], node: tuple(records)}, "held": {**state["held"], node: reach}}
 
 
 # --- the coordinator ----------------------------------------------------------------------------------
@@ -200,7 +220,8 @@ def _having_heard(log: Log, nodes: tuple[NodeId, ...]) -> Log:
 def _ask_copy(state: State, bounds: Bounds) -> Iterator[Change]:
     log = log_of(state["coord"])
     for node in log.undecided.fenced if log.undecided is not None else ():
-        for believed in _believed(state, bounds):
+        for trusted in _believed(state, bounds):
+            believed = trusted & sound(state, log.last)
             for spare in believed:
                 yield from copies_asked(_having_heard(log, (node,)), state, believed, spare=[spare])
 
@@ -246,12 +267,41 @@ def _replace(state: State, bounds: Bounds) -> Iterator[Change]:
 def replacements(state: State, believed: frozenset[NodeId], *, spare: list[NodeId]) -> Iterator[Change]:
     """Each copy of a finished segment, and the lost replica that it may stand for."""
     log = log_of(state["coord"])
-    for copy in core.to_replace(log, alive=believed, spare=spare):
-        entries = state["node"][copy.source][copy.segment - 1]["log"]
-        record = record_of(Replica("sealed", copy.length, copy.length), entries)
-        for gone in log[copy.segment].nodes - believed:
-            placed = core.replace_node(log, segment=copy.segment, gone=gone, new=copy.target)
-            yield coord_of(placed, state) | _putting(state, copy.target, copy.segment, record)
+    for number, _ in log.numbered():
+        good = believed & sound(state, number)
+        targets = [node for node in spare if node in good]
+        for copy in core.to_replace(log, alive=good, spare=targets):
+            if copy.segment == number:
+                for gone in log[number].nodes - good:
+                    placed = core.replace_node(log, segment=number, gone=gone, new=copy.target)
+                    yield from _copied(state, copy, placed)
+
+
+def _copied(state: State, copy: core.Copying, log: Log) -> Iterator[Change]:
+    """A finished segment at another node, which is in the coordinator's log now; unless its source turns out
+    to have lost it."""
+    source = state["node"][copy.source][copy.segment - 1]
+    if source["state"] == "sealed" or copy.length == 0:
+        before = at_hand(state, copy.target, copy.segment)
+        replica, _ = core.take_replacement(before, end=copy.length)
+        put = _putting(state, copy.target, copy.segment, record_of(replica, source["log"]))
+        yield coord_of(log, state) | put
+
+
+def _repair(state: State, bounds: Bounds) -> Iterator[Change]:
+    log = log_of(state["coord"])
+    for number, segment in log.numbered():
+        good = sound(state, number)
+        for node in (segment.nodes & alive(state)) - good:
+            copy = core.to_repair(log, segment=number, node=node, alive=good)
+            if copy is not None:
+                ended = core.take_ended(log, segment=number, node=node, end=copy.length)
+                yield from _copied(state, copy, ended)
+
+
+def _trim(state: State, bounds: Bounds) -> Iterator[Change]:
+    if bounds.trimming:
+        yield coord_of(core.trim(log_of(state["coord"]), before=len(state["read"]) + 1), state)
 
 
 def _crash_coordinator(state: State, bounds: Bounds) -> Iterator[Change]:
@@ -267,8 +317,8 @@ def _heard(state: State, kind: str) -> Iterator[tuple[dict[str, Any], NodeId, Re
     for message in sent(state, kind):
         node = message["to"]
         if node not in state["dead"]:
-            record = state["node"][node][message["seg"] - 1]
-            yield message, node, replica_of(record), record["log"]
+            segment = message["seg"]
+            yield message, node, at_hand(state, node, segment), state["node"][node][segment - 1]["log"]
 
 
 def _take_append(state: State, bounds: Bounds) -> Iterator[Change]:
@@ -282,8 +332,21 @@ def _take_append(state: State, bounds: Bounds) -> Iterator[Change]:
             assert replica == before
         else:
             log = (*entries, dict(message["entry"])) if taken == "appended" else entries
-            ack = {"type": "ack", "seg": segment, "from": node, "index": index}
-            yield _putting(state, node, segment, record_of(replica, log)) | sending(state, ack)
+            acks = [_ack(node, segment, index)] if index <= replica.synced else []
+            yield _putting(state, node, segment, record_of(replica, log)) | sending(state, *acks)
+
+
+def _ack(node: NodeId, segment: int, index: int) -> dict[str, Any]:
+    return {"type": "ack", "seg": segment, "from": node, "index": index}
+
+
+def _sync(state: State, bounds: Bounds) -> Iterator[Change]:
+    for node in alive(state):
+        for number, record in enumerate(state["node"][node], start=1):
+            if record["state"] == "open" and record["synced"] < len(record["log"]):
+                replica, index = core.sync(replica_of(record))
+                put = _putting(state, node, number, record_of(replica, record["log"]))
+                yield put | sending(state, _ack(node, number, index))
 
 
 def _take_known(state: State, bounds: Bounds) -> Iterator[Change]:
@@ -326,11 +389,24 @@ def _told(
 def _crash_node(state: State, bounds: Bounds) -> Iterator[Change]:
     if state["faults"] < bounds.faults:
         for node in alive(state):
-            after = tuple(
-                record_of(core.restarted(replica_of(record), length=record["synced"]), record["log"])
-                for record in state["node"][node]
-            )
-            yield {"node": {**state["node"], node: after}}
+            for left in ("synced", "log"):
+                after = tuple(_restarted(record, left) for record in state["node"][node])
+                yield {"node": {**state["node"], node: after}}
+
+
+def _restarted(record: dict[str, Any], left: str) -> dict[str, Any]:
+    """With what was on disk, or with all that was written."""
+    length = record["synced"] if left == "synced" else len(record["log"])
+    return record_of(core.restarted(replica_of(record), length=length), record["log"])
+
+
+def _drop(state: State, bounds: Bounds) -> Iterator[Change]:
+    nothing = record_of(Replica(), ())
+    trimmed = state["coord"]["trimmed"]
+    for node in alive(state):
+        records = (nothing,) * trimmed + state["node"][node][trimmed:]
+        reach = max(state["held"][node], trimmed)
+        yield {"node": {**state["node"], node: records}, "held": {**state["held"], node: reach}}
 
 
 # --- producers ----------------------------------------------------------------------------------------
@@ -385,9 +461,9 @@ def _stand_down(state: State, bounds: Bounds) -> Iterator[Change]:
 
 
 def _consume(state: State, bounds: Bounds) -> Iterator[Change]:
-    for number, segment in enumerate(log_of(state["coord"]).segments, start=1):
-        index = len(state["read"]) - segment.first
-        for node in segment.nodes - state["dead"]:
+    for number, segment in enumerate(state["coord"]["segs"], start=1):
+        index = len(state["read"]) - segment["first"]
+        for node in alive(state):
             record = state["node"][node][number - 1]
             if 0 <= index < replica_of(record).visible:
                 yield {"read": (*state["read"], record["log"][index])}
@@ -404,12 +480,16 @@ STEPS: dict[str, Callable[[State, Bounds], Iterator[Change]]] = {
     "AskEnd": _ask_end,
     "TakeEnded": _take_ended,
     "Replace": _replace,
+    "Repair": _repair,
+    "Trim": _trim,
     "CrashCoordinator": _crash_coordinator,
     "TakeAppend": _take_append,
+    "Sync": _sync,
     "TakeKnown": _take_known,
     "TakeFence": _take_fence,
     "TakeCopy": _take_copy,
     "TakeEnd": _take_end,
+    "Drop": _drop,
     "CrashNode": _crash_node,
     "Write": _write,
     "TakeAck": _take_ack,

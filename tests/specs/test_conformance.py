@@ -1,142 +1,126 @@
-"""The pure machine is walked along every edge of TLC's state graph of a small model.
-
-From every state of the spec, the function named after the action must lead to exactly the spec's next
-state; where the spec allows no such step, the machine must not take it; a stale answer changes nothing.
-"""
+"""The pure machine is walked along every edge of TLC's graphs of three models; the walk notices faults."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from specs import tlc
-from tests.specs import mirror
-from tests.specs.tlavalue import Graph, Record, read_graph
-from truecut.core import delivery
-from truecut.core.delivery import Delivery, SinkOrder, Wave
-from truecut.model.order import Receipt
-
-RUNNER = "r1"
-ENVIRONMENT = {"SrcCommit", "Expire", "LeaseOut", "SinkTakeover", "SinkCommit", "Crash"}
-RUNNER_ACTIONS = {"Observe", "Acquire", "Recovered", "WaveCommit", *mirror.STEPS}
+from tests.specs.tlavalue import Graph, read_graph
+from tests.specs.walk import ENVIRONMENT, REPLACING, REQUESTS, RUNNER_ACTIONS, walk
+from tests.specs.walk_faults import APPEND_FAULTS, FAULTS, REPLACED_FAULTS, injected
+from truecut.core import answers
+from truecut.core.delivery import Delivery, SinkOrder, SinkState
 
 
-@pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    path = tmp_path_factory.mktemp("graph") / "walk.dot"
-    verdict = tlc.check(tlc.config("walk"), workers=1, options=("-dump", "dot,actionlabels", str(path)))
+def graph_of(model: str, folder: Path) -> Graph:
+    path = folder / "walk.dot"
+    options = ("-dump", "dot,actionlabels", str(path))
+    verdict = tlc.check(tlc.config(model), module=tlc.module_of(model), brief=True, options=options)
     assert verdict.violated is None
     graph = read_graph(path)
     assert len(graph.states) == verdict.distinct
     return graph
 
 
-def outcomes(state: dict[str, Any], action: str, after: dict[str, Any]) -> list[dict[str, Any]]:
-    """Where the code goes by this action from this state; several when several answers wait."""
-    machine = mirror.concrete(state["run"][RUNNER])
-    known = state["run"][RUNNER]["sinks"][mirror.SINK]
-    mine = [o for o in state["net"] if o.run == RUNNER and o.answered and o.epoch == known["epoch"]]
-    if action == "Observe":
-        oldest, head = mirror.place(state["oldest"]), mirror.place(state["head"])
-        assert oldest is not None
-        assert head is not None
-        stepped = [delivery.observe(machine, identity=mirror.SOURCE, oldest=oldest, head=head)]
-    elif action == "Acquire":
-        stepped = [delivery.acquire(machine, {mirror.SINK: after["lease"][mirror.SINK]["token"]})]
-    elif action == "Recovered":
-        stepped = [_told(machine, o) for o in mine if o.kind == "takeover"]
-    elif action == "WaveCommit":
-        stepped = [
-            mirror.answered(machine, wave=1, epoch=o.epoch, upto=o.upto, token=o.token)
-            for o in mine
-            if o.kind != "takeover" and o.upto == known["wave"]["upto"]
-        ]
-    else:
-        stepped = [mirror.STEPS[action](machine)]
-    return [_windowed(mirror.abstract(one), action, after) for one in stepped]
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """Two mirrored tables."""
+    return graph_of("walk", tmp_path_factory.mktemp("graph"))
 
 
-def _told(machine: Delivery, o: Record) -> Delivery:
-    cursor = mirror.cursor_at(o.cursor, o.token)
-    receipt = Receipt(mirror.SINK, o.epoch, "applied", cursor=cursor)
-    return delivery.recovered(machine, [receipt], now_ms=0)[0]
+@pytest.fixture(scope="module")
+def append_graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """One append table, which is held where a mirror is seeded."""
+    return graph_of("append-walk", tmp_path_factory.mktemp("graph"))
 
 
-def _windowed(runner: dict[str, Any], action: str, after: dict[str, Any]) -> dict[str, Any]:
-    """A window may end before what was asked for: the spec's end must lie within the code's bound."""
-    wave = runner["sinks"][mirror.SINK]["wave"]
-    end = after["run"][RUNNER]["sinks"][mirror.SINK]["wave"]["upto"]
-    if action == "StartWave" and wave["kind"] == "changes" and end <= wave["upto"]:
-        wave["upto"] = end
-    return runner
+@pytest.fixture(scope="module")
+def replaced_graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """One table of a source that is replaced, and a store that forgets it."""
+    return graph_of("replaced-walk", tmp_path_factory.mktemp("graph"))
 
 
-def walk(graph: Graph) -> tuple[Counter[str], list[str]]:
-    """Every edge: how often each action was seen, and where the code went elsewhere."""
-    seen: Counter[str] = Counter()
-    wrong = []
-    for source, action, target in graph.edges:
-        seen[action] += 1
-        if action in ENVIRONMENT:
-            continue
-        before, after = graph.states[source], graph.states[target]
-        if after["run"][RUNNER] not in outcomes(before, action, after):
-            wrong.append(f"{action}: {before['run']} -> {after['run']}")
-    return seen, wrong
-
-
-def enabled(graph: Graph) -> dict[str, set[str]]:
-    """The actions that the spec allows in each state."""
-    allowed: dict[str, set[str]] = {name: set() for name in graph.states}
-    for source, action, _ in graph.edges:
-        allowed[source].add(action)
-    return allowed
+@pytest.fixture(scope="module")
+def unread_graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """Two mirrored tables, one of which cannot be read for a while."""
+    return graph_of("unread", tmp_path_factory.mktemp("graph"))
 
 
 def test_the_machine_follows_every_edge(graph: Graph) -> None:
-    """From each state of the spec, the code's step ends in the spec's next state; every action occurs."""
-    seen, wrong = walk(graph)
-    assert wrong[:3] == []
-    assert set(seen) == ENVIRONMENT | RUNNER_ACTIONS
-    assert sum(seen[action] for action in RUNNER_ACTIONS) > 5_000
+    """From each state of the spec the code goes exactly where the spec goes, and sends the spec's orders:
+    token, expected versions, places, kinds, holds. Every action occurs."""
+    walked = walk(graph)
+    assert walked.wrong == []
+    assert set(walked.seen) == ENVIRONMENT | REQUESTS | RUNNER_ACTIONS
+    assert sum(walked.seen[action] for action in RUNNER_ACTIONS) > 5_000
 
 
-def test_the_machine_starts_nothing_the_spec_forbids(graph: Graph) -> None:
-    """The machine starts a recovery, a wave or a seed, or persists, exactly where the spec allows it."""
-    starts = ("StartRecovery", "StartWave", "StartSeed", "PersistIdle")
-    wrong = []
-    for name, allowed in enabled(graph).items():
-        machine = mirror.concrete(graph.states[name]["run"][RUNNER])
-        for action in starts:
-            started = mirror.STEPS[action](machine) != machine
-            if started != (action in allowed):
-                wrong.append(f"{action} {'started' if started else 'refused'}: {graph.states[name]['run']}")
-    assert wrong[:3] == []
+def test_the_machine_follows_every_edge_of_an_append_table(append_graph: Graph) -> None:
+    """The same where nothing is idempotent: what has lost its place is held until somebody decides."""
+    walked = walk(append_graph, mode="append")
+    assert walked.wrong == []
+    assert walked.seen["ResumeTable"] > 50
+    assert walked.seen["PersistIdle"] > 50
 
 
-def test_an_older_epochs_answer_changes_nothing(graph: Graph) -> None:
-    """D4: whatever is still in the network from before a reset leaves the machine as it is."""
-    tried = 0
-    for state in graph.states.values():
-        machine = mirror.concrete(state["run"][RUNNER])
-        epoch = machine.sinks[mirror.SINK].epoch
-        for o in state["net"]:
-            if o.run == RUNNER and o.answered and o.epoch < epoch:
-                tried += 1
-                if o.kind == "takeover":
-                    assert _told(machine, o) == machine
-                else:
-                    assert _late_answer(machine, o).sinks == machine.sinks
-    assert tried > 100
+def test_the_machine_follows_every_edge_of_a_source_that_is_replaced(replaced_graph: Graph) -> None:
+    """The same where looks come late, or under a wrong number: whoever is ahead of a look stands still."""
+    walked = walk(replaced_graph)
+    assert walked.wrong == []
+    assert all(walked.seen[action] > 50 for action in REPLACING)
 
 
-def _late_answer(machine: Delivery, o: Record) -> Delivery:
-    upto = mirror.place(o.upto)
-    assert upto is not None
-    order = SinkOrder(o.epoch, o.token, mirror.place(o.expected))
-    wave = Wave(99, "changes", {mirror.SINK: order}, {}, None, upto)
-    running = replace(machine, waves={**machine.waves, 99: wave})
-    return mirror.answered(running, wave=99, epoch=o.epoch, upto=o.upto, token=o.token)
+@pytest.mark.parametrize("fault", REPLACED_FAULTS)
+def test_the_walk_of_a_source_that_is_replaced_notices(
+    fault: str, replaced_graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So does one that needs another source to be seen."""
+    action = injected(monkeypatch, REPLACED_FAULTS[fault])
+    wrong = walk(replaced_graph, wrong_max=1).wrong
+    assert [problem[: len(action)] for problem in wrong] == [action]
+
+
+def test_the_machine_follows_every_edge_where_a_table_rests(unread_graph: Graph) -> None:
+    """A window is aborted, whichever of its tables was the reason: all copies are where they were. Whoever
+    rests is left out, and the others go on, each with the orders of the spec."""
+    walked = walk(unread_graph, resting=True)
+    assert walked.wrong == []
+    assert walked.seen["WaveAbort"] > 50
+
+
+def test_the_walk_notices_who_moves_on_after_an_abort(
+    unread_graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies of an aborted window that advance lead off the graph."""
+    aborted = answers.aborted
+
+    def advanced(state: Delivery, sink: SinkState, order: SinkOrder, *rest: Any) -> SinkState:
+        back = aborted(state, sink, order, *rest)
+        moved = {t: replace(back.copies[t], at=state.head) for t in order.tables if back.copies[t].at}
+        return back.with_copies(moved)
+
+    monkeypatch.setattr(answers, "aborted", advanced)
+    wrong = walk(unread_graph, resting=True, wrong_max=1).wrong
+    assert [problem[:9] for problem in wrong] == ["WaveAbort"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_walk_notices(fault: str, graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault that is put into the machine leads it off the graph."""
+    action = injected(monkeypatch, FAULTS[fault])
+    wrong = walk(graph, wrong_max=1).wrong
+    assert [problem[: len(action)] for problem in wrong] == [action]
+
+
+@pytest.mark.parametrize("fault", APPEND_FAULTS)
+def test_the_walk_of_an_append_table_notices(
+    fault: str, append_graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So does one that a mirror would hide."""
+    action = injected(monkeypatch, APPEND_FAULTS[fault])
+    wrong = walk(append_graph, mode="append", wrong_max=1).wrong
+    assert [problem[: len(action)] for problem in wrong] == [action]

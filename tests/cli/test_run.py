@@ -1,0 +1,203 @@
+"""`truecut run` as an operator meets it: its log, its metrics, its health, its end."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import urllib.error
+import urllib.request
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.cli.canaries import CREATE, ROW, assert_silent
+from tests.cli.commands import truecut
+from tests.cli.inside import seed
+from tests.e2e.process import started
+from tests.e2e.world import World, eventually, tenants_document
+from tests.patience import PATIENCE_S
+from truecut.lake import lake_of
+from truecut.runtime.control import open_control
+from truecut.sources.ducklake.source import DuckLakeSource
+
+INSERT = f"INSERT INTO lake.main.events SELECT i, 't' || (i % 3), '{ROW}' FROM range({{}}, {{}}) r(i)"
+
+
+def _lines(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def _said(log: Path, words: str) -> bool:
+    return any(words in line["message"] for line in _lines(log))
+
+
+def _get(address: str, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"{address}{path}") as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_a_run_tells_what_it_does_and_how_it_ended(tmp_path: Path) -> None:
+    """Events in the log with code, sink, table and position, nothing for each wave; metrics and health while
+    it runs; a summary when it is stopped; no row's value anywhere."""
+    world = World(tmp_path, None, tenants_document(tenants=["t0", "t1"]))
+    world.source(CREATE, INSERT.format(0, 30))
+    world.save()
+    log = tmp_path / "run.log"
+    options = ("--listen", "127.0.0.1:0", "--log-format", "json", "--log-file", log, "--json")
+    with started("run", world.file, *options) as process:
+        eventually(lambda: _said(log, "listening on"), what="it listens")
+        said = next(line["message"] for line in _lines(log) if "listening on" in line["message"])
+        address = re.findall(r"http://\S+:\d+", said)[0]
+        assert _get(address, "/healthz")[0] == 200
+        current = 'truecut_sinks{pipeline="tenants",state="current"} 2.0'
+        eventually(partial(_shows, address, current), what=current)
+        assert _get(address, "/readyz")[0] == 200
+        for number in range(3):  # three waves at least
+            world.source(INSERT.format(30 + number * 3, 33 + number * 3))
+            rows = 11 + number
+            wanted = (
+                f'truecut_rows_applied_total{{pipeline="tenants",sink="t0",table="main.events"}} {rows}.0'
+            )
+            eventually(partial(_shows, address, wanted), what=wanted)
+        process.popen.send_signal(signal.SIGTERM)
+        stdout, stderr = process.popen.communicate(timeout=PATIENCE_S)
+    assert (process.popen.returncode, stderr) == (0, "")
+    world.assert_mirrors()
+    summary = json.loads(stdout)
+    assert (summary["schema"], summary["outcome"]) == ("truecut.run/v1", "stopped")
+    assert {s["name"]: (s["state"], s["rows_applied"]) for s in summary["sinks"]} == {
+        "t0": ("current", 13),
+        "t1": ("current", 13),
+    }
+    assert summary["rows_unrouted"] == {"main.events": 13}
+    lines = _lines(log)
+    assert {line["level"] for line in lines} == {"info"}
+    words = (
+        "started",
+        "took over",
+        "seed of main.events for",
+        "seed of main.events ended: 20 rows",
+        "stopping",
+    )
+    assert all(any(word in line["message"] for line in lines) for word in words)
+    seed = next(line for line in lines if "ended: 20 rows" in line["message"])
+    assert (seed["sink"], seed["table"]) == ("t0, t1", "main.events")
+    assert re.fullmatch(r"[0-9A-F]{8}-[0-9A-F]{16}", seed["position"])
+    assert not any("wave" in line["message"] for line in lines)
+    assert_silent(stdout, log.read_text())
+
+
+def _shows(address: str, wanted: str) -> bool:
+    return wanted in _get(address, "/metrics")[1].splitlines()
+
+
+def _empty_world(folder: Path, **spec: Any) -> World:
+    world = World(folder, None, tenants_document(tenants=["t0"], **spec))
+    world.source(CREATE)
+    world.save()
+    return world
+
+
+@pytest.mark.parametrize(
+    ("number", "options", "code"),
+    [(signal.SIGINT, (), 0), (signal.SIGTERM, ("--until-caught-up",), 143)],
+)
+def test_a_signal_while_spark_starts_leaves_nothing_behind(
+    tmp_path: Path, number: signal.Signals, options: tuple[str, ...], code: int
+) -> None:
+    """The JVM goes with the command; an open-ended run has done what it should, a promise was not kept."""
+    world = _empty_world(tmp_path)
+    with started("run", world.file, *options) as process:
+        eventually(lambda: len(process.tree()) > 1, pause_s=0.01, what="the JVM is being started")
+        children = process.tree()[1:]
+        process.popen.send_signal(number)
+        stdout, stderr = process.popen.communicate(timeout=PATIENCE_S)
+        assert process.popen.returncode == code, stderr
+        _, alive = psutil.wait_procs(children, timeout=PATIENCE_S)
+        assert alive == []
+    assert "Traceback" not in stdout + stderr
+
+
+@pytest.mark.parametrize(
+    ("spark", "setting", "code"),
+    [
+        ({"master": "locl[2]"}, "spark.master: not a master of Spark", "TC5005"),
+        ({"master": "spark://127.0.0.1:1"}, "spark.master: nobody listens", "TC5006"),
+        ({"conf": {"spark.driver.memory": "lots"}}, "spark.conf.spark.driver.memory: Spark does", "TC5007"),
+    ],
+)
+def test_wrong_settings_of_spark_are_found_at_their_line(
+    tmp_path: Path, spark: dict[str, Any], setting: str, code: str
+) -> None:
+    """By `run`, exit 3, and by `doctor`: the setting, its line, and what to do. No bug is reported."""
+    world = _empty_world(tmp_path, spark=spark)
+    line = next(
+        n for n, text in enumerate(world.file.read_text().splitlines(), 1) if setting_key(spark) in text
+    )
+    ran = truecut("run", world.file.name, "--until-caught-up", cwd=tmp_path)
+    assert ran.returncode == 3, ran.stderr
+    examined = truecut("doctor", world.file.name, cwd=tmp_path)
+    assert examined.returncode == 3, examined.stdout
+    for text in (ran.stderr, examined.stdout):
+        assert code in text
+        assert f"pipeline.yaml:{line}  " in text
+        assert setting in text
+
+
+def setting_key(spark: dict[str, Any]) -> str:
+    """What the file's line holds."""
+    return "master:" if "master" in spark else next(iter(spark["conf"]))
+
+
+def test_nothing_to_do_is_found_out_without_spark(tmp_path: Path) -> None:
+    """Everything is where it shall be: exit 0 with a summary, and no JVM was started."""
+    world = World(tmp_path, None, tenants_document(tenants=["t0", "t1"]))
+    world.source(CREATE, INSERT.format(0, 30))
+    pipeline = world.pipeline()
+    seed(pipeline, "t0", "t1")
+    with closing(open_control(pipeline.control, pipeline=pipeline.name)) as control:
+        control.generation(DuckLakeSource(lake_of(pipeline.source.address), generation=1).observe().identity)
+        control.report_sinks({"t0": {"tables": {}}, "t1": {"tables": {}}})
+    ended = truecut("run", world.file.name, "--until-caught-up", "--json", cwd=tmp_path, JAVA_HOME="/nowhere")
+    assert ended.returncode == 0, ended.stderr
+    summary = json.loads(ended.stdout)
+    assert (summary["outcome"], [sink["state"] for sink in summary["sinks"]]) == ("reached", ["current"] * 2)
+    world.source(INSERT.format(30, 40))
+    ended = truecut("run", world.file.name, "--until-caught-up", cwd=tmp_path, JAVA_HOME="/nowhere")
+    assert (ended.returncode, "TC5002" in ended.stderr) == (3, True)
+
+
+def test_the_time_that_the_start_takes_counts(tmp_path: Path) -> None:
+    """`--timeout` is from the command's start: one that is over before Spark is there ends then."""
+    world = _empty_world(tmp_path)
+    ended = truecut("run", world.file.name, "--until-caught-up", "--timeout", "1ms", cwd=tmp_path)
+    assert ended.returncode == 1
+    assert "\n  t0: Spark has not started in time\n" in ended.stderr
+
+
+def test_a_run_ends_with_its_jvm_and_leaves_no_files_behind(tmp_path: Path) -> None:
+    """One that has ended has removed what Spark keeps in the temporary folder; one whose JVM was killed says
+    so and ends, so that somebody may start it again."""
+    world = World(tmp_path, None, tenants_document(tenants=["t0"]))
+    world.source(CREATE, INSERT.format(0, 30))
+    world.save()
+    kept = tmp_path / "java"
+    kept.mkdir()
+    env = {"JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={kept}"}
+    ended = truecut("run", world.file.name, "--until-caught-up", cwd=tmp_path, **env)
+    assert ended.returncode == 0, ended.stderr
+    assert list(kept.iterdir()) == []
+    log = tmp_path / "run.log"
+    with started("--log-format", "json", "run", world.file, "--log-file", log, env=env) as process:
+        eventually(lambda: _said(log, "took over"), what="it has taken its sink over")
+        next(child for child in process.tree() if child.name() == "java").kill()
+        _, stderr = process.popen.communicate(timeout=PATIENCE_S)
+    assert (process.popen.returncode, "TC5009" in stderr) == (3, True), stderr

@@ -1,0 +1,112 @@
+"""Whatever a table holds and whatever is done to it: each copy is the source, bit for bit, or is held with a
+true reason."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, note, seed, settings
+from hypothesis import strategies as st
+
+from tests.content import drawn
+from tests.content.life import LOG, MIRROR, Life
+from tests.content.mirrors import Mirrors
+from tests.postgres_server import PostgresServer
+from truecut.lake import connect
+
+KINDS = ("duckdb", "sqlite", "postgres")
+POLLS = 3
+SOAK_S = 3600
+
+
+def live(folder: Path, postgres: PostgresServer, draw: Any) -> None:
+    """One life in a folder of its own."""
+    source, sinks = draw(st.sampled_from(KINDS)), draw(st.sampled_from(KINDS))
+    inlining = draw(st.sampled_from([0, 3, 10]))
+    key = draw(st.lists(drawn.scalars((*drawn.KEYS, *drawn.FLOATS)), min_size=1, max_size=2))
+    route = draw(drawn.scalars(drawn.ROUTES))
+
+    def catalog(kind: str, name: str) -> str:
+        if kind == "postgres":
+            return "postgres:" + postgres.create_database(f"life_{folder.name.lower()}_{name}")
+        return f"sqlite:{name}.db" if kind == "sqlite" else f"{name}.ducklake"
+
+    first = draw(drawn.values(route, nulls=False))
+    if not _writable(_spelled(first)):
+        first = f"CAST('it''s' AS {route.sql})"
+    routes = {MIRROR: _spelled(first), LOG: None}
+    world = Mirrors(
+        folder,
+        source=catalog(source, "source"),
+        catalogs={name: catalog(sinks, name) for name in routes},
+        routes=routes,
+        modes={MIRROR: "mirror", LOG: "append"},
+        key=tuple(f"k{n}" for n in range(len(key))),
+        inlining=inlining,
+    )
+    life = Life(world, draw, key, route)
+    life.routes[0] = first
+    try:
+        life.begin()
+        for _ in range(draw(st.integers(1, POLLS))):
+            life.live_on()
+    except BaseException:
+        note(f"source {source}, sinks {sinks}, inlining {inlining}, route {routes[MIRROR]!r}")
+        note(";\n".join(life.log))
+        raise
+
+
+def _spelled(value: str) -> str:
+    with connect() as plain:
+        plain.execute("SET TimeZone = 'UTC'")
+        row = plain.execute(f"SELECT CAST({value} AS VARCHAR)").fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def _writable(route: str) -> bool:
+    """Whether a pipeline file may say it."""
+    return bool(route.strip()) and route.isprintable() and not set(route) & set("${}")
+
+
+def lives(examples: int, **how: Any) -> settings:
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink),
+        **how,
+    )
+
+
+def live_in_a_folder(postgres: PostgresServer, draw: Any) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="life"))
+    try:
+        live(folder, postgres, draw)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@given(data=st.data())
+@lives(12, derandomize=True)
+def test_every_copy_is_the_source(data: Any, postgres: PostgresServer) -> None:
+    """Types, values, keys, routes, commits, changes of columns and maintenance by chance."""
+    live_in_a_folder(postgres, data.draw)
+
+
+@pytest.mark.soak
+def test_every_copy_is_the_source_for_an_hour(postgres: PostgresServer) -> None:
+    """The same with chance. `CONTENT_SEED=n pytest …` begins with the seed that a failure names."""
+    begun, number = time.monotonic(), int(os.environ.get("CONTENT_SEED", time.time_ns() % 1_000_000))
+    while time.monotonic() < begun + SOAK_S:
+        print(f"CONTENT_SEED={number}", flush=True)
+        some = given(data=st.data())(lambda data: live_in_a_folder(postgres, data.draw))
+        seed(number)(lives(25)(some))()
+        number += 1

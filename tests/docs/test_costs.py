@@ -1,0 +1,54 @@
+"""What the tests cost stands in CONTRIBUTING.md, part for part, and is read from there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests import timing
+
+ROOT = Path(__file__).parent.parent.parent
+TEST_S, ALL_S = (20 + 12) * 60 * 2, 45 * 60 * 2  # of CPU, on two cores; 12 minutes are PostgreSQL's
+
+
+def test_every_part_has_its_budget() -> None:
+    """No folder of tests is without one, none stands for what is gone, and together they keep the promise."""
+    budgets = timing.budgets((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    assert set(budgets) == {path.parent.name for path in (ROOT / "tests").glob("*/test_*.py")}
+    assert sum(budgets.values()) <= TEST_S <= ALL_S
+
+
+def test_a_part_over_its_budget_is_told() -> None:
+    """Parts and files with the most costly first; whoever is over is marked."""
+    spent = {"tests/e2e/test_a.py": 70.0, "tests/e2e/test_b.py": 40.0, "tests/core/test_c.py": 5.0}
+    assert timing.report(spent, {"e2e": 100, "core": 10}) == [
+        "     110 of   100  tests/e2e  OVER BUDGET by 10",
+        "       5 of    10  tests/core",
+        "     115 of   110  all  OVER BUDGET by 5",
+        "the most costly files:",
+        "      70  tests/e2e/test_a.py",
+        "      40  tests/e2e/test_b.py",
+        "       5  tests/core/test_c.py",
+    ]
+
+
+def test_a_childs_seconds_are_counted() -> None:
+    """Those of a child that has ended, and of one that has not."""
+    burn = "import time\nwhile time.process_time() < 1: pass\nprint('burnt', flush=True)\ninput()"
+    times = timing.CpuTimes()
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "burnt\n"
+    children[0].communicate("\n")
+    times.charge("tests/x/test_one.py")
+    children[1].communicate("\n")
+    times.charge("tests/x/test_two.py")
+    assert times.spent["tests/x/test_one.py"] > 1.9
+    assert times.spent["tests/x/test_two.py"] < 1.0

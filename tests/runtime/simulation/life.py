@@ -1,0 +1,146 @@
+"""One seeded life of a pipeline: several runners, as they are, in a world that does what it likes.
+
+    python -m tests.runtime.simulation.life SEED [storm|hang|unread|stop]     lives one life again
+
+A time of trouble, then everything heals; then every copy has to become current within bounded virtual time,
+a clean stop has to end, and a run until caught up has to get there. The laws (`laws`) are checked at every
+answer of a sink.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.runtime.simulation import weather
+from tests.runtime.simulation.clockwork import Broken
+from tests.runtime.simulation.laws import Laws
+from tests.runtime.simulation.world import World
+from truecut.runtime.until import Until
+
+TROUBLE_MS = (10_000, 40_000)
+HANGING_MS = (60_000, 120_000)
+HEALING_MS = 900_000  # a seed without an answer is given up after ten minutes
+STOPPING_MS = 120_000
+QUIET_MS = 40_000
+LOOK_STEPS = 50
+
+Log = Callable[[str], None]
+
+
+def _silent(_: str) -> None:
+    pass
+
+
+def storm(seed: int, folder: Path, *, log: Log = _silent) -> Laws:
+    """Some of everything goes wrong."""
+    return _live(seed, folder, log, _storm)
+
+
+def hang(seed: int, folder: Path, *, log: Log = _silent) -> Laws:
+    """One sink hangs for good: the others are delayed by at most one deadline, once."""
+    return _live(seed, folder, log, _hang, brisk=True)
+
+
+def unread(seed: int, folder: Path, *, log: Log = _silent) -> Laws:
+    """One table cannot be read any more: the others are not delayed, and the view says which and why."""
+    return _live(seed, folder, log, _unread, brisk=True)
+
+
+def stop(seed: int, folder: Path, *, log: Log = _silent) -> Laws:
+    """A clean stop while a seed hangs: what is known of the other sinks becomes durable all the same."""
+    with _world(seed, folder, log) as world:
+        world.birth()
+        weather.hanging_seed(world)
+        _until(world, QUIET_MS)
+        _require_stop(world)
+        return world.laws
+
+
+@contextmanager
+def _world(seed: int, folder: Path, log: Log, *, brisk: bool = False) -> Iterator[World]:
+    shutil.rmtree(folder, ignore_errors=True)
+    world = World(seed, folder, log=log, brisk=brisk)
+    try:
+        yield world
+    finally:
+        world.close()
+
+
+def _live(
+    seed: int, folder: Path, log: Log, trouble: Callable[[World], None], *, brisk: bool = False
+) -> Laws:
+    with _world(seed, folder, log, brisk=brisk) as world:
+        for _ in range(world.clockwork.rng.choice([1, 2, 2, 3])):
+            world.birth()
+        trouble(world)
+        world.heal()
+        _require_current(world)
+        _require_stop(world)
+        if world.clockwork.happens(0.3):
+            _require_caught_up(world)
+        return world.laws
+
+
+def _storm(world: World) -> None:
+    weather.storm(world)
+    _until(world, world.clockwork.between(*TROUBLE_MS))
+
+
+def _hang(world: World) -> None:
+    name = weather.hang(world)
+    _until(world, world.clockwork.between(*HANGING_MS))
+    world.laws.one_deadline_once(sink for sink in world.cluster.sinks.values() if sink.name != name)
+
+
+def _unread(world: World) -> None:
+    table = weather.unread(world)
+    _until(world, world.clockwork.between(*HANGING_MS))
+    world.laws.others_go_on(world.cluster.sinks.values(), without=table)
+    world.laws.trouble_is_told(world.processes, table)
+
+
+def _until(world: World, duration_ms: int, reached: Callable[[], bool] = lambda: False) -> None:
+    clockwork, steps = world.clockwork, 0
+    end_ms = clockwork.now_ms + duration_ms
+    while clockwork.now_ms < end_ms and clockwork.step():
+        steps += 1
+        if steps % LOOK_STEPS == 0 and reached():
+            return
+
+
+def _require_current(world: World) -> None:
+    _until(world, HEALING_MS, lambda: not world.lacking())
+    if lacking := world.lacking():
+        raise Broken(f"EveryCopyBecomesCurrent: {'; '.join(lacking)}")
+
+
+def _require_stop(world: World) -> None:
+    world.stopping = True
+    for process in world.processes:
+        process.stop()
+    _until(world, STOPPING_MS, lambda: not world.processes)
+    if world.processes:
+        raise Broken(f"AStopEnds: {world.processes[0].name} still runs")
+
+
+def _require_caught_up(world: World) -> None:
+    """A run until caught up reaches the head with everything that is not held."""
+    for _ in range(world.clockwork.between(0, 3)):
+        world.history.commit()
+    world.birth(Until(caught_up=True))
+    process = world.processes[0]
+    _until(world, HEALING_MS, lambda: process.over)
+    held = any(sink.holds() for sink in world.cluster.sinks.values())
+    if process.outcome is None or process.outcome.reached == held or world.lacking():
+        raise Broken(f"CaughtUpIsReached: {process.outcome}, {world.lacking()}")
+
+
+if __name__ == "__main__":
+    how = {"storm": storm, "hang": hang, "unread": unread, "stop": stop}[(sys.argv[2:] or ["storm"])[0]]
+    with tempfile.TemporaryDirectory() as scratch:
+        how(int(sys.argv[1]), Path(scratch) / "state", log=print)

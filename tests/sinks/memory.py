@@ -1,0 +1,173 @@
+"""A sink in memory that keeps the contract, and faults that break it: what the laws are tried on.
+
+It knows nothing of lakes. Each fault is one line that a sink of somebody's might have.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from truecut.errors import Fault, Retry
+from truecut.model.change import DELETE, INSERT, OP, OP_NAMES, PLACE, SEQ
+from truecut.model.cursor import CopyState, Cursor, Hold
+from truecut.model.order import Counts, Order, Receipt, Rejected, TableOrder
+from truecut.model.position import Position
+from truecut.sinks.contract import Capabilities, Packet, Sink
+
+Row = dict[str, Any]
+ELSEWHERE = Fault("TC4012", "it stands elsewhere", "None needed.", Retry.RETRYABLE)
+CONTRADICTION = Hold("TC3023", "its keys are not as the changes say")
+
+
+@dataclass
+class Store:
+    """What is durable."""
+
+    cursor: Cursor | None = None
+    mirrors: dict[str, dict[int, str]] = field(default_factory=dict)
+    logs: dict[str, list[tuple[str, str, str, int, str]]] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+@dataclass(frozen=True)
+class MemoryStaged:
+    """Rows by table, and the tables that have to stop."""
+
+    rows: dict[str, list[Row]]
+    stops: dict[str, Hold]
+    rejected: tuple[Rejected, ...] = ()
+
+    def close(self) -> None:
+        """Nothing is kept elsewhere."""
+
+
+@dataclass(frozen=True)
+class MemorySink(Sink[MemoryStaged]):
+    """One handle of a store."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities()
+    store: Store
+    fault: str = ""  # what is wrong with it
+
+    def recover(self, *, epoch: int, token: int) -> Receipt:
+        with self.store.lock:
+            cursor = self.store.cursor or Cursor(None, token)
+            if cursor.token > token and self.fault != "takeover by anybody":
+                return _fenced(epoch, cursor.token)
+            self.store.cursor = replace(cursor, token=token)
+            return Receipt("acme", epoch, "applied", cursor=self.store.cursor)
+
+    def stage(self, order: Order, packets: Iterator[Packet]) -> MemoryStaged:
+        rows: dict[str, list[Row]] = {}
+        stops: dict[str, Hold] = {}
+        for packet in packets:
+            if packet.fault is not None:
+                stops[packet.table] = Hold(packet.fault.code, packet.fault.message)
+            elif packet.rows is not None:
+                rows.setdefault(packet.table, []).extend(packet.rows.to_pylist())
+        staged = MemoryStaged(rows, stops)
+        if self.fault == "staging writes":
+            self.commit(order, staged)
+        return staged
+
+    def commit(self, order: Order, staged: MemoryStaged) -> Receipt:
+        with self.store.lock:
+            return self._commit(order, staged)
+
+    def _commit(self, order: Order, staged: MemoryStaged) -> Receipt:
+        cursor = self.store.cursor
+        assert cursor is not None
+        if cursor.token != order.token and self.fault != "no fence":
+            return _fenced(order.epoch, cursor.token)
+        versions = {name: copy.version for name, copy in cursor.copies.items()}
+        differs = any(versions.get(name) != one.expected for name, one in order.tables.items())
+        if differs and self.fault != "any place will do":
+            done = all(one.is_done(versions.get(name)) for name, one in order.tables.items())
+            outcome: Any = "already" if done else "failed"
+            return Receipt("acme", order.epoch, outcome, cursor, fault=None if done else ELSEWHERE)
+        copies, counts = dict(cursor.copies), dict[str, Counts]()
+        for name, one in order.tables.items():
+            copies[name], counts[name] = self._table(order, name, one, copies.get(name), staged)
+        kept = "" if self.fault == "digest dropped" else cursor.certificate
+        if self.fault == "all tables move":
+            copies = {name: replace(copy, at=order.upto) for name, copy in copies.items()}
+        self.store.cursor = Cursor(_position(cursor, order), cursor.token, copies, order.certificate or kept)
+        return Receipt("acme", order.epoch, "applied", self.store.cursor, counts)
+
+    def _table(
+        self, order: Order, name: str, one: TableOrder, copy: CopyState | None, staged: MemoryStaged
+    ) -> tuple[CopyState, Counts]:
+        copy = copy or CopyState(one.mode, "", (), source_identity=order.source_identity)
+        if one.kind in ("hold", "persist"):
+            return _at(replace(copy, hold=one.hold), one, one.leaves), Counts()
+        stop, counts = staged.stops.get(name), Counts()
+        if stop is None:
+            stop, counts = self._write(name, one, staged.rows.get(name, []))
+        if stop is not None and self.fault != "holds move on":
+            stays = replace(one, source_position=copy.source_position)
+            return _at(replace(copy, hold=stop), stays, one.stopped(stop.code)), Counts()
+        assert one.schema is not None
+        copy = replace(copy, hold=stop, columns=one.schema.columns, source_identity=order.source_identity)
+        return _at(copy, one, one.leaves), counts
+
+    def _write(self, name: str, one: TableOrder, rows: Sequence[Row]) -> tuple[Hold | None, Counts]:
+        ordered = sorted(rows, key=lambda row: (row[PLACE], row[SEQ]), reverse=self.fault == "first wins")
+        if one.mode == "append":
+            generation = one.leaves.at.generation
+            self.store.logs.setdefault(name, []).extend(_logged(row, generation) for row in ordered)
+            return None, Counts(puts=len(ordered))
+        before = dict(self.store.mirrors.get(name, {}))
+        if one.kind == "replace" and self.fault != "a seed adds":
+            before = {}
+        after = dict(before)
+        for row in ordered:
+            known, put = row["id"] in after, row[OP] != DELETE
+            if one.kind == "changes" and known == (row[OP] == INSERT) and not self.fault:
+                return CONTRADICTION, Counts()
+            after.pop(row["id"], None)
+            after |= {row["id"]: row["value"]} if put else {}
+        self.store.mirrors[name] = after
+        changed = [key for key, value in after.items() if key not in before or before[key] != value]
+        return None, Counts(puts=len(changed), deletes=len(before.keys() - after.keys()))
+
+
+@dataclass(frozen=True)
+class MemoryBench:
+    """A store of its own; looked at as it is."""
+
+    name: str = "memory"
+    store: Store = field(default_factory=Store)
+    fault: str = ""
+
+    def sink(self) -> MemorySink:
+        return MemorySink(self.store, self.fault)
+
+    def rows(self, table: str) -> Sequence[tuple[int, str]]:
+        return sorted(self.store.mirrors[f"main.{table}"].items())
+
+    def log(self, table: str) -> Sequence[tuple[str, str, str, int, str]]:
+        return sorted(self.store.logs[f"main.{table}"])
+
+
+def _logged(row: Row, generation: int) -> tuple[str, str, str, int, str]:
+    place = str(Position(generation, row[PLACE]))
+    return place, f"{row[SEQ]:016X}", OP_NAMES[row[OP]], row["id"], row["value"]
+
+
+def _fenced(epoch: int, newer: int) -> Receipt:
+    fault = Fault("TC4010", "owned by another token", "None needed.", Retry.FATAL)
+    return Receipt("acme", epoch, "failed", fault=fault, fenced_by=newer)
+
+
+def _at(copy: CopyState, one: TableOrder, version: Any) -> CopyState:
+    told = replace(copy, at=version.at, source_position=one.source_position)
+    return replace(told, edition=version.edition, resumed=version.resumed)
+
+
+def _position(before: Cursor, order: Order) -> Position | None:
+    alone = not any(copy.edition for name, copy in before.copies.items() if name not in order.tables)
+    places = [one.leaves.at for one in order.tables.values() if alone or one.kind != "replace"]
+    return max([place for place in (before.position, *places) if place is not None], default=None)

@@ -1,0 +1,98 @@
+"""The laws that every sink keeps: DuckLake on each kind of catalog, PostgreSQL, a sink in memory; faults
+break them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.sinks import database
+from tests.sinks.conftest import KINDS, MakeDatabase, MakeLake
+from tests.sinks.memory import MemoryBench
+from tests.sinks.world import read, sink
+from truecut.lake import LakeAddress
+from truecut.sinks.ducklake.sink import DuckLakeSink
+from truecut.sinks.postgres.address import PostgresAddress
+from truecut.sinks.postgres.sink import PostgresSink
+from truecut.testing import Ran, sinks
+from truecut.testing.sinks import *  # noqa: F403 - the laws
+from truecut.testing.sinks import SinkBench
+
+RAN = Ran()
+LOG = "_truecut_position, _truecut_seq, _truecut_op, id, value"
+
+
+@dataclass(frozen=True)
+class LakeBench:
+    """A lake that does not exist yet, read by plain duckdb."""
+
+    name: str
+    address: LakeAddress
+
+    def sink(self) -> DuckLakeSink:
+        return sink(self.address)
+
+    def rows(self, table: str) -> Sequence[tuple[Any, ...]]:
+        return read(self.address, table, "id, value")
+
+    def log(self, table: str) -> Sequence[tuple[Any, ...]]:
+        return read(self.address, table, LOG)
+
+
+@dataclass(frozen=True)
+class DatabaseBench:
+    """An empty database, read by plain psycopg."""
+
+    address: PostgresAddress
+    name: str = "server"
+
+    def sink(self) -> PostgresSink:
+        return database.sink(self.address)
+
+    def rows(self, table: str) -> Sequence[tuple[Any, ...]]:
+        return database.read(self.address, f"SELECT id, value FROM main.{table} ORDER BY id")
+
+    def log(self, table: str) -> Sequence[tuple[Any, ...]]:
+        return database.read(self.address, f"SELECT {LOG} FROM main.{table} ORDER BY 1, 2")
+
+
+BACK_ENDS = (*KINDS, "memory", "server")
+# What may be wrong with a sink, and a law that does not bear it.
+FAULTS: dict[str, Callable[[SinkBench], None]] = {
+    "no fence": sinks.test_a_newer_token_fences_the_older_one_out,
+    "takeover by anybody": sinks.test_a_newer_token_fences_the_older_one_out,
+    "any place will do": sinks.test_an_order_that_ran_is_answered_without_an_effect,
+    "a seed adds": sinks.test_a_seed_replaces_whatever_the_table_held,
+    "first wins": sinks.test_the_latest_change_of_a_key_wins,
+    "holds move on": sinks.test_a_table_whose_rows_could_not_be_read_is_held,
+    "all tables move": sinks.test_a_place_without_a_commit_is_persisted_for_that_table_alone,
+    "staging writes": sinks.test_what_is_staged_has_touched_nothing,
+    "digest dropped": sinks.test_what_an_order_says_beside_its_rows_is_kept_in_the_cursor,
+}
+
+
+@pytest.fixture(params=BACK_ENDS)
+def bench(request: Any, make_lake: MakeLake, make_database: MakeDatabase) -> SinkBench:
+    """A new destination of each kind."""
+    RAN.note(request.param, request.function.__name__)
+    if request.param == "server":
+        return DatabaseBench(make_database())
+    if request.param == "memory":
+        return MemoryBench()
+    return LakeBench(request.param, make_lake(request.param))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_no_fault_survives_the_laws(fault: str) -> None:
+    """A suite that cannot fail proves nothing."""
+    FAULTS[fault](MemoryBench())
+    with pytest.raises(AssertionError):
+        FAULTS[fault](MemoryBench(fault=fault))
+
+
+def test_every_law_ran_for_every_back_end() -> None:
+    """Nothing was left out: the last test of this file, which runs as a whole."""
+    assert RAN.left_out(sinks, frozenset(BACK_ENDS)) == set()
