@@ -12,8 +12,10 @@ from typing import Any
 FOLDER = Path(__file__).parent
 sys.path.insert(0, str(FOLDER.parent))
 
+from docs import postgres_types  # noqa: E402
 from docs.error_codes import Use, harvest  # noqa: E402
 from truecut.config import reserved  # noqa: E402
+from truecut.config.kinds import SINKS, SOURCES  # noqa: E402
 from truecut.config.schema import json_schema  # noqa: E402
 
 _RANGES = {
@@ -28,12 +30,11 @@ _HELD = (
     "The table is held where it stands and the other tables go on. Remove the cause, then "
     "`truecut resume FILE --table TABLE`."
 )
-_SECTIONS = ("Metadata", "Source", "Table", "Sink", "SinkTable", "ForEach", "Batch", "Lease", "Spark")
 _PLACES = {
     "Metadata": "metadata",
-    "Source": "spec.source",
+    **{SOURCES[name].section.__name__: f"spec.source, type: {name}" for name in SOURCES.names},
     "Table": "spec.tables[]",
-    "Sink": "spec.sinks[]",
+    **{SINKS[name].section.__name__: f"spec.sinks[], type: {name}" for name in SINKS.names},
     "SinkTable": "spec.sinks[].tables[]",
     "ForEach": "spec.sinks[].for_each",
     "Batch": "spec.batch",
@@ -48,6 +49,7 @@ def documents() -> dict[Path, str]:
         FOLDER / "pipeline.schema.json": json.dumps(json_schema(), indent=2) + "\n",
         FOLDER / "pipeline.md": pipeline(),
         FOLDER / "errors.md": errors(harvest()),
+        FOLDER / "postgres-types.md": postgres_types.document(),
     }
 
 
@@ -92,7 +94,7 @@ def pipeline() -> str:
     schema = json_schema()
     sections = schema["$defs"]
     lines = [_INTRODUCTION, _settings("The file", schema), _settings("`spec`", sections["Spec"])]
-    lines += [_settings(f"`{_PLACES[name]}`", sections[name]) for name in _SECTIONS]
+    lines += [_settings(f"`{place}`", sections[name]) for name, place in _PLACES.items()]
     lines.append(_not_yet())
     return "\n".join(lines)
 
@@ -116,7 +118,7 @@ def _meaning(setting: Mapping[str, Any]) -> str:
 def _type(setting: Mapping[str, Any]) -> str:
     if "anyOf" in setting:
         return " or ".join(_type(option) for option in setting["anyOf"] if option.get("type") != "null")
-    if "$ref" in setting:
+    if "$ref" in setting or "oneOf" in setting:
         return "mapping, see below"
     if "enum" in setting or "const" in setting:
         return ", ".join(f"`{value}`" for value in setting.get("enum", [setting.get("const")]))
@@ -189,8 +191,8 @@ spec:
   are replaced in values, after parsing, and give text; `$$` is a dollar. What they give is never shown in
   a message. Placeholders of `for_each` are replaced after that.
 - A `for_each` file is CSV with a header. Each line gives one sink; its name must be unique. An empty line,
-  a line twice, or an empty value that is needed is an error. A line taken out retires its sink: the data
-  stays.
+  a line twice, or an empty value that is needed is an error. A line taken out retires its sink at the
+  next run: the data stays.
 - Durations are a whole number and `ms`, `s`, `m` or `h`; sizes a whole number and `KiB`, `MiB`, `GiB` or
   `TiB`.
 - A sink without `route` gets all rows. A table without `route_by` at a sink with a `route` is an error
