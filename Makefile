@@ -4,6 +4,7 @@ SHELL := /bin/bash
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.ready
+TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -17,17 +18,22 @@ $(STAMP): requirements.lock pyproject.toml scripts/setup.sh
 demo: setup  ## one lake routed live into several tenants' lakes, one killed half-way
 	@$(VENV)/bin/truecut demo
 
-test: setup lint  ## everything that must hold, with real parts
-	@$(PYTHON) -m pytest -m "not soak"
+test: setup lint coq  ## everything that must hold, with real parts
+	@$(PYTHON) -m pytest $(TWO) -m "not soak"
 
-lint: setup  ## format, lint, strict types
-	@$(VENV)/bin/ruff format --check --quiet . && $(VENV)/bin/ruff check --quiet . && $(VENV)/bin/mypy --no-error-summary
+lint: setup  ## format, lint, layers, strict types
+	@$(VENV)/bin/ruff format --check --quiet . && $(VENV)/bin/ruff check --quiet .
+	@said=$$($(VENV)/bin/lint-imports --no-cache --no-logo) || { echo "$$said"; exit 1; }
+	@$(VENV)/bin/mypy --no-error-summary
+
+coq:
+	@scripts/coq.sh
 
 specs: setup  ## the large TLA+ models
 	@$(PYTHON) -m specs.run --large
 
 soak: setup  ## long runs: hundreds of kills, thousands of random polls
-	@$(PYTHON) -m pytest -m soak
+	@$(PYTHON) -m pytest $(TWO) -m soak
 
 bench: setup  ## speed and memory, against the plain way
 	@$(PYTHON) -m benchmarks
@@ -36,4 +42,4 @@ lock:  ## renew requirements.lock from pyproject.toml
 	@$(VENV)/bin/python -m uv pip compile --quiet --universal --python-version 3.11 --extra dev \
 	  --generate-hashes --no-header --no-annotate --output-file requirements.lock pyproject.toml
 
-.PHONY: help setup demo test lint specs soak bench lock
+.PHONY: help setup demo test lint coq specs soak bench lock

@@ -21,15 +21,16 @@ from truecut.config.settings import (
     SparkSettings,
     TableSettings,
 )
-from truecut.lake import LakeAddress, attach_sql, connect, parse_address
+from truecut.lake import LakeAddress, attach_sql, connect, lake_of, parse_address
 from truecut.model.table import TableName
 from truecut.runtime.control import open_control
-from truecut.runtime.ending import Until
+from truecut.runtime.jobs import Jobs
+from truecut.runtime.run_report import View
 from truecut.runtime.runner import Runner
 from truecut.runtime.trace import Trace
-from truecut.runtime.view import View
+from truecut.runtime.until import Until
 from truecut.sources.contract import Observation
-from truecut.sources.ducklake import DuckLakeSource
+from truecut.sources.ducklake.source import DuckLakeSource
 from truecut.spark.session import open_session
 
 TABLE = "main.events"
@@ -114,12 +115,13 @@ class Rig:
             self.view = view
 
         pipeline = self.pipeline
+        name = f"bench-{time.monotonic_ns()}"
         return Runner(
             pipeline,
-            name=f"bench-{time.monotonic_ns()}",
-            spark=self.spark,
+            name=name,
+            jobs=Jobs(pipeline, self.spark, runner=name),
             open_source=lambda generation: Stage(
-                self.curtain, pipeline.source.address, generation=generation
+                self.curtain, lake_of(pipeline.source.address), generation=generation
             ),
             control=open_control(pipeline.control, pipeline=pipeline.name),
             trace=Trace(None),

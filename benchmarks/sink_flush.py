@@ -26,11 +26,13 @@ import pyarrow as pa
 from tests.postgres_server import postgres_server
 from truecut.lake import LakeAddress, attach_sql, connect, parse_address
 from truecut.model.change import COMMITTED_AT, INSERT, OP, PLACE, READ, SEQ, UPDATE
+from truecut.model.cursor import Version
 from truecut.model.order import Order, TableOrder
 from truecut.model.position import Position
 from truecut.model.table import Column, TableSchema
 from truecut.sinks.contract import Packet
-from truecut.sinks.ducklake import DuckLakeSink, pool
+from truecut.sinks.ducklake import pool
+from truecut.sinks.ducklake.sink import DuckLakeSink
 
 Flush = Callable[[int], dict[str, float]]
 
@@ -141,14 +143,14 @@ def the_sink(address: LakeAddress, updates: int) -> Flush:
     """One flush through the sink, as a wave calls it."""
     sink = DuckLakeSink(name="acme", pipeline="tenants", address=address, existing="refuse")
     sink.recover(epoch=1, token=1)
-    seed = {"main.t": TableOrder("replace", "mirror", ("id",), SCHEMA)}
-    changes = {"main.t": TableOrder("changes", "mirror", ("id",), SCHEMA)}
-    first = Order("acme", 1, 1, None, Position(1, 1), "source", seed)
+    seed = TableOrder("replace", "mirror", ("id",), SCHEMA, None, Version(1, Position(1, 1)))
+    first = Order("acme", 1, 1, Position(1, 1), "source", {"main.t": seed})
     assert sink.apply(first, iter([Packet("main.t", start_rows())])).outcome == "applied"
 
     def flush(number: int) -> dict[str, float]:
-        places = Position(1, number + 1), Position(1, number + 2)
-        order = Order("acme", 1, 1, *places, "source", changes)
+        before, after = Version(1, Position(1, number + 1)), Version(1, Position(1, number + 2))
+        changes = TableOrder("changes", "mirror", ("id",), SCHEMA, before, after)
+        order = Order("acme", 1, 1, after.at, "source", {"main.t": changes})
         with timed_statements() as times:
             receipt = sink.apply(order, iter([Packet("main.t", batch(number, updates))]))
         assert receipt.outcome == "applied", receipt.fault

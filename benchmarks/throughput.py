@@ -22,7 +22,7 @@ import duckdb
 
 from benchmarks.measure import Measured, measured
 from benchmarks.rig import COLUMNS, TABLE, Rig, lakes_in, rig
-from truecut.lake import LakeAddress, attach_sql, connect, parse_address
+from truecut.lake import LakeAddress, attach_sql, connect, lake_of, parse_address
 
 COMMIT_ROWS = 100_000  # a commit of the source is never split, so its size bounds the memory from below
 WARM_ROWS = 200_000
@@ -106,7 +106,7 @@ def _inserting(low: int, rows: int) -> str:
 def _write(bench: Rig, statements: list[str]) -> None:
     """By a process that ends: what the writer of the source holds is not the pipeline's memory."""
     writer = get_context("spawn").Process(
-        target=_commit_each, args=(bench.pipeline.source.address, statements)
+        target=_commit_each, args=(lake_of(bench.pipeline.source.address), statements)
     )
     writer.start()
     writer.join()
@@ -131,7 +131,7 @@ def _by_hand(bench: Rig, copies: list[LakeAddress]) -> Iterator[duckdb.DuckDBPyC
     """A connection that knows the source and empty tables for the copies."""
     with connect(threads=os.cpu_count() or 1) as lake:
         lake.execute("SET memory_limit = '4GB'")
-        lake.execute(attach_sql(bench.pipeline.source.address, "source", read_only=True))
+        lake.execute(attach_sql(lake_of(bench.pipeline.source.address), "source", read_only=True))
         for n, copy in enumerate(copies):
             lake.execute(attach_sql(copy, f"copy{n}", create=True))
             lake.execute(f"CREATE TABLE copy{n}.{TABLE} ({COLUMNS})")
@@ -177,7 +177,7 @@ def _apply_by_hand(lake: duckdb.DuckDBPyConnection, copies: int, *, after: int, 
 def _compare(bench: Rig, copies: list[LakeAddress]) -> None:
     """Every copy must equal the source, ours and the script's."""
     with connect() as lake:
-        for n, address in enumerate([*copies, *(sink.address for sink in bench.pipeline.sinks)]):
+        for n, address in enumerate([*copies, *(lake_of(sink.address) for sink in bench.pipeline.sinks)]):
             lake.execute(attach_sql(address, f"copy{n}", read_only=True))
             digest = f"SELECT count(*), bit_xor(hash(t)) FROM copy{n}.{TABLE} t"
             source = bench.source.execute(digest.replace(f"copy{n}", "lake")).fetchone()
