@@ -58,7 +58,7 @@ class PostgresServer:
 
 @contextmanager
 def postgres_server(
-    *, version: int = 18, settings: Sequence[str] = ("fsync=off", "wal_level=logical")
+    *, version: int = 18, settings: Sequence[str] = ("fsync=off", "wal_level=logical", "max_connections=300")
 ) -> Iterator[PostgresServer]:
     """Start a server of that major version; each setting is `name=value`."""
     folder = Path(tempfile.mkdtemp(prefix="truecut-postgres-"))

@@ -13,7 +13,7 @@ from random import Random
 import duckdb
 import pytest
 
-from tests.postgres_server import PostgresServer
+from tests.postgres_server import PostgresServer, postgres_server
 from tests.sinks.conftest import MakeLake
 from tests.sinks.world import applied, changes, order, packets, read, rows, seed, sink, standing, tenant
 from truecut.errors import Fault, Retry
@@ -200,6 +200,19 @@ def test_the_pool_is_bounded(make_lake: MakeLake, monkeypatch: pytest.MonkeyPatc
         applied(sink(address).apply(order(None, 4, t=seed()), packets(t=SEED)))
         assert len(read(address, "t")) == 50
     assert list(pool._idle) == lakes[2:]
+
+
+def test_connections_that_are_kept_do_not_keep_a_lake_out(tmp_path: Path) -> None:
+    """A server has no connection left because lakes of it are kept attached: they are let go for the next."""
+    pool.forget()
+    with postgres_server(settings=("fsync=off", "max_connections=10")) as server:
+        databases = [server.create_database(f"lake_{number}") for number in range(6)]
+        for number, conninfo in enumerate(databases):
+            address = parse_address(f"postgres:{conninfo}", f"data-{number}", base=tmp_path)
+            applied(sink(address).recover(epoch=1, token=1))
+            applied(sink(address).apply(order(None, 4, t=seed()), packets(t=SEED)))
+        pool.forget()
+        assert len(read(address, "t")) == 50
 
 
 def test_rows_that_the_sink_does_not_take_stop_their_table_alone(make_lake: MakeLake) -> None:

@@ -23,8 +23,9 @@ import duckdb
 from truecut import pulse
 from truecut.lake import LakeAddress, attach_sql, connect, identifier, literal
 
-# Idle attachments in one process: half a megabyte each, and for PostgreSQL a connection of its server.
-KEPT_MAX = {"sqlite": 1024, "postgres": 64}
+# Idle attachments in one process: half a megabyte each, and for PostgreSQL two connections of its server,
+# which has a hundred for everybody unless its owner says otherwise.
+KEPT_MAX = {"sqlite": 1024, "postgres": 24}
 KEPT_S = 600  # one that nobody used for so long makes room for another
 
 _lock = threading.Lock()
@@ -216,21 +217,32 @@ def attached(
 
 def forget() -> None:
     """Detach all lakes that are kept."""
+    with closing(session()) as connection:
+        _forget(connection)
+
+
+def _forget(connection: duckdb.DuckDBPyConnection) -> int:
+    """How many there were."""
     with _lock:
         kept = [attachment for attachments in _idle.values() for attachment in attachments]
         _idle.clear()
-    with closing(session()) as connection:
-        for attachment in kept:
-            _detach(connection, attachment)
+    for attachment in kept:
+        _detach(connection, attachment)
+    return len(kept)
 
 
 def _attach(connection: duckdb.DuckDBPyConnection, address: LakeAddress, *, create: bool) -> Attachment:
     attachment = Attachment(f"sink_{next(_aliases)}", address)
     if create:
         _make_folders(address)
-    connection.execute(
-        attach_sql(address, attachment.alias, create=create, small_blocks=create and _is_new_file(address))
-    )
+    sql = attach_sql(address, attachment.alias, create=create, small_blocks=create and _is_new_file(address))
+    try:
+        connection.execute(sql)
+    except duckdb.Error:
+        # Perhaps the server has no connection left because we keep them.
+        if address.kind != "postgres" or not _forget(connection):
+            raise
+        connection.execute(sql)
     attachment.file = _file_id(address)
     return attachment
 
