@@ -1,0 +1,1 @@
+"""Checks Truecut's certificates. Shares no code with what issues them: read it, then trust it."""
