@@ -117,9 +117,9 @@ def _joined(values: Sequence[bytes]) -> Encoded:
 def _cells(keyed: Keyed, header: Blocks, keys: Blocks, column: pa.Array, kind: str) -> Limbs:
     """The digest of each cell of a column; 0 for NULL."""
     encoded = encode(column, parse(kind))
-    state = _bodies(keyed, _chained(keyed, header, keys), encoded)
-    state[~encoded.there] = 0
-    return as_limbs(state)
+    found = as_limbs(_bodies(keyed, _chained(keyed, header, keys), encoded))
+    found[~encoded.there] = 0
+    return found
 
 
 def _bodies(keyed: Keyed, state: Blocks, encoded: Encoded) -> Blocks:
@@ -128,18 +128,33 @@ def _bodies(keyed: Keyed, state: Blocks, encoded: Encoded) -> Blocks:
     The length stands in the first block, so no message begins another, whatever the values are.
     """
     lengths = encoded.lengths
+    if not len(lengths):
+        return state
+    heads = (lengths | encoded.there.astype(np.int64) << 56).astype(">i8").view(np.uint8).reshape(-1, 8)
+    if lengths.min() == lengths.max():
+        return _even_bodies(keyed, state, heads, encoded.data.reshape(len(lengths), -1))
     counts = (lengths + 8 + BLOCK - 1) // BLOCK
     starts = np.concatenate(([0], np.cumsum(counts)))
     padded = np.zeros((int(starts[-1]), BLOCK), np.uint8)
-    heads = (lengths.astype(">u8") | (encoded.there.astype(np.uint64) << np.uint64(56))).astype(">u8")
-    padded[starts[:-1], :8] = heads.view(np.uint8).reshape(-1, 8)
-    if len(encoded.data):
-        padded.reshape(-1)[spread(starts[:-1] * BLOCK + 8, lengths)] = encoded.data
+    padded[starts[:-1], :8] = heads
+    padded.reshape(-1)[spread(starts[:-1] * BLOCK + 8, lengths)] = encoded.data
     state = state.copy()
     going = np.arange(len(lengths))
-    for number in range(int(counts.max(initial=0))):
+    for number in range(int(counts.max())):
         going = going[counts[going] > number]
         state[going] = _chained(keyed, state[going], padded[starts[going] + number])
+    return state
+
+
+def _even_bodies(keyed: Keyed, state: Blocks, heads: Blocks, values: Blocks) -> Blocks:
+    """The same for values of one length: a table of blocks, column by column."""
+    count, length = values.shape
+    width = (length + 8 + BLOCK - 1) // BLOCK * BLOCK
+    padded = np.zeros((count, width), np.uint8)
+    padded[:, :8] = heads
+    padded[:, 8 : 8 + length] = values
+    for start in range(0, width, BLOCK):
+        state = _chained(keyed, state, padded[:, start : start + BLOCK])
     return state
 
 
