@@ -149,6 +149,6 @@ def test_every_name_that_a_table_may_have_can_be_asked_for(tmp_path: Path, name:
     pauses.pause(tmp_path, table=name)
     pauses.pause(tmp_path, sink=name)
     found = pauses.read_pauses(tmp_path)
-    assert (found.tables, found.sinks) == ({name}, {name})
+    assert (set(found.tables), set(found.sinks)) == ({name}, {name})
     assert pauses.resume(tmp_path, table=name)
     assert list(pauses.read_pauses(tmp_path).resumed_tables) == [name]

@@ -144,6 +144,14 @@ def test_two_tables_of_an_order_come_together(target: PostgresAddress) -> None:
     assert seen == [("after_sink_data", before), ("before_sink_commit", before), ("after_sink_commit", after)]
 
 
+def test_places_are_in_order_beyond_the_sign(target: PostgresAddress) -> None:
+    """They are unsigned, and PostgreSQL's numbers are not: the last change of a key is the last one."""
+    seeded(target)
+    found = [(UPDATE, 1 << 63, 1, "last"), (UPDATE, (1 << 63) - 1, 1, "first")]
+    applied(sink(target).apply(order(4, 5, t=changes()), packets(t=found)))
+    assert read(target, "SELECT value FROM main.t WHERE id = 1") == [("last",)]
+
+
 def test_a_foreign_table_is_refused_or_replaced(target: PostgresAddress) -> None:
     """Never overwritten unless the sink says so."""
     owner(target, "CREATE SCHEMA main", "CREATE TABLE main.t (mine text)", "INSERT INTO main.t VALUES ('x')")
