@@ -18,6 +18,7 @@ from truecut.errors import Retry, TruecutError
 from truecut.journal import disk, document, inspection, local
 from truecut.journal.document import read_document, write_document
 from truecut.journal.local import LocalJournal
+from truecut.journal.manifest import Manifest, read_manifest
 from truecut.journal.reader import LocalReader
 from truecut.journal.record import Record
 from truecut.journal.segment import SegmentWriter
@@ -321,3 +322,46 @@ def _half_then_full(pwritev: Any) -> Any:
         return int(pwritev(descriptor, [bytes(parts[0])[:10]], offset))
 
     return write
+
+
+def test_a_full_disk_while_it_is_trimmed_is_said_and_removes_nothing(tmp_path: Path) -> None:
+    """There is no room to write down what would go: everything stays, and the next attempt does it."""
+    journal = LocalJournal(tmp_path, segment_bytes_max=4_100)
+    for text in "abc":
+        journal.append(lines(text))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(TruecutError, match="TC6010"):
+            journal.trim(before=at(3))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert texts(content(journal)) == ["a", "b", "c"]
+    journal.trim(before=at(3))
+    assert journal.oldest() == at(3)
+    journal.close()
+
+
+class Late(LocalReader):
+    """Has read a manifest that has been replaced since."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        super().__init__(folder)
+        self.outdated = [manifest]
+
+    def _manifest(self) -> Manifest:
+        return self.outdated.pop() if self.outdated else super()._manifest()
+
+
+@pytest.mark.parametrize("ask", ["size", "head", "oldest"])
+def test_a_segment_that_was_empty_goes_under_a_reader_s_eyes(tmp_path: Path, ask: str) -> None:
+    """The writer's successor leaves it out and removes it, behind the manifest that the reader has read."""
+    first = LocalJournal(tmp_path)
+    first.append(lines("a"))
+    first.close()
+    LocalJournal(tmp_path).close()
+    manifest = read_manifest(tmp_path)
+    assert manifest is not None
+    third = LocalJournal(tmp_path)
+    assert getattr(Late(tmp_path, manifest), ask)() == getattr(third, ask)()
+    third.close()

@@ -39,9 +39,11 @@ def test_segments_go_when_all_sinks_have_acknowledged_them(open_journal: Open) -
         journal.append([record])
     limits = {"fast": LARGE, "slow": LARGE}
     before = journal.size()
-    waiting = retain(journal, {"fast": at(60), "slow": None}, bytes_max=limits, certified=at(60))
+    waiting = retain(
+        journal, {"fast": at(60), "slow": None}, bytes_max=limits, certified=at(60), resumes_at=None
+    )
     assert (waiting.released, journal.size()) == (None, before)
-    retain(journal, {"fast": at(60), "slow": at(40)}, bytes_max=limits, certified=at(60))
+    retain(journal, {"fast": at(60), "slow": at(40)}, bytes_max=limits, certified=at(60), resumes_at=None)
     assert 0 < journal.size() < before
     assert content(journal, after=at(40)) == records[40:]
 
@@ -52,7 +54,7 @@ def test_a_certificate_keeps_what_it_needs(open_journal: Open) -> None:
     records = numbered(1, 60)
     for record in records:
         journal.append([record])
-    retain(journal, {"only": at(60)}, bytes_max={"only": LARGE}, certified=at(20))
+    retain(journal, {"only": at(60)}, bytes_max={"only": LARGE}, certified=at(20), resumes_at=None)
     assert content(journal, after=at(20)) == records[20:]
 
 
@@ -63,6 +65,8 @@ def test_a_sink_that_holds_too_much_is_let_go(open_journal: Open) -> None:
         journal.append([record])
     before = journal.size()
     limits = {"good": LARGE, "dead": before // 2}
-    decision = retain(journal, {"good": at(60), "dead": None}, bytes_max=limits, certified=at(60))
+    decision = retain(
+        journal, {"good": at(60), "dead": None}, bytes_max=limits, certified=at(60), resumes_at=None
+    )
     assert decision.detached == {"dead"}
     assert journal.size() < before // 2

@@ -50,6 +50,14 @@ def test_a_sink_has_one_owner(store: ControlStore, address: Secret) -> None:
     assert set(second) == {"s3"}
 
 
+def test_a_lease_that_ran_out_is_free_for_the_next(store: ControlStore) -> None:
+    """Its owner is told so, and the next one may have it at once."""
+    store.claim("a", ["s"], duration_ms=-1, count_max=1)
+    held, _ = store.heartbeat("a", duration_ms=LEASE_MS, report={}, ours=["s"])
+    assert held == set()
+    assert set(store.claim("b", ["s"], duration_ms=LEASE_MS, count_max=1)) == {"s"}
+
+
 def test_every_claim_gets_a_token_never_given_before(store: ControlStore) -> None:
     """A released or expired lease goes to the next owner with a larger token."""
     first = store.claim("a", ["s"], duration_ms=LEASE_MS, count_max=1)["s"]

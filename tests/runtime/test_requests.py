@@ -141,3 +141,14 @@ def test_a_second_request_is_not_taken_for_the_first(tmp_path: Path) -> None:
     os.utime(path, ns=(first + 1, first + 1))
     pauses.resumed(tmp_path, table=T, asked_ns=first)
     assert pauses.read_pauses(tmp_path).resumed_tables == {T: first + 1}
+
+
+@pytest.mark.parametrize("name", ["main." + "訂" * 80, "a/b.100%", "a%2Fb.c", "..", "main.t\n"])
+def test_every_name_that_a_table_may_have_can_be_asked_for(tmp_path: Path, name: str) -> None:
+    """Paused, resumed and found under its own name, also one that is long in bytes."""
+    pauses.pause(tmp_path, table=name)
+    pauses.pause(tmp_path, sink=name)
+    found = pauses.read_pauses(tmp_path)
+    assert (set(found.tables), set(found.sinks)) == ({name}, {name})
+    assert pauses.resume(tmp_path, table=name)
+    assert list(pauses.read_pauses(tmp_path).resumed_tables) == [name]

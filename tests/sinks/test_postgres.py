@@ -91,6 +91,43 @@ def test_what_somebody_did_to_a_table_holds_it_alone(
     assert read(target, "SELECT id FROM main.u ORDER BY 1") == [(1,), (2,), (5,)]
 
 
+@pytest.mark.parametrize(
+    ("names", "code"),
+    [(["xmin", "xmax"], "TC3034"), ([f"c{n}" for n in range(1600)], "TC3028")],
+)
+def test_columns_that_no_table_can_have_hold_it_alone(
+    target: PostgresAddress, names: list[str], code: str
+) -> None:
+    """Names that PostgreSQL keeps for itself, more columns than it takes: already while rows are staged."""
+    columns = [(n, name, "BIGINT") for n, name in enumerate(["id", *names], 1)]
+    schema = schema_of(*columns)
+    applied(sink(target).recover(epoch=1, token=1))
+    given = [Packet("main.t", rows([(READ, 4, *range(len(columns)))], schema)), *packets(u=SEED)]
+    receipt = sink(target).apply(order(None, 4, t=seed(schema=schema), u=seed()), iter(given))
+    assert hold_of(receipt).code == code
+    assert read(target, "SELECT id, value FROM main.u ORDER BY 1") == BEFORE
+
+
+def test_a_constraint_that_waits_for_the_commit_holds_its_table_alone(target: PostgresAddress) -> None:
+    """A role that may not quiet triggers: what was put off is looked at while the table can still go back."""
+    ((database,),) = read(target, "SELECT current_database()")
+    owner(target, "CREATE ROLE plain LOGIN", f'GRANT CREATE ON DATABASE "{database}" TO plain')
+    plain = PostgresAddress(Secret(target.dsn.reveal().replace("user=postgres", "user=plain")))
+    seeded(plain)
+    owner(
+        target,
+        "CREATE TABLE main.known (value text PRIMARY KEY)",
+        "INSERT INTO main.known SELECT value FROM main.t",
+        "ALTER TABLE main.t ADD CONSTRAINT known_value FOREIGN KEY (value) REFERENCES main.known "
+        "DEFERRABLE INITIALLY DEFERRED",
+        "GRANT SELECT ON main.known TO plain",
+    )
+    hold = hold_of(both(plain))
+    assert (hold.code, "FOREIGN KEY, known_value" in hold.message) == ("TC3029", True), hold
+    assert read(target, "SELECT id FROM main.u ORDER BY 1") == [(1,), (2,), (5,)]
+    owner(target, "DROP OWNED BY plain CASCADE", "DROP ROLE plain")
+
+
 def test_two_tables_of_an_order_come_together(target: PostgresAddress) -> None:
     """A reader in the middle of an order sees neither of its tables, nor its cursor; then all three."""
     seeded(target)
@@ -105,6 +142,14 @@ def test_two_tables_of_an_order_come_together(target: PostgresAddress) -> None:
         applied(both(target))
     before, after = (2, 2, str(position(4))), (3, 3, str(position(5)))
     assert seen == [("after_sink_data", before), ("before_sink_commit", before), ("after_sink_commit", after)]
+
+
+def test_places_are_in_order_beyond_the_sign(target: PostgresAddress) -> None:
+    """They are unsigned, and PostgreSQL's numbers are not: the last change of a key is the last one."""
+    seeded(target)
+    found = [(UPDATE, 1 << 63, 1, "last"), (UPDATE, (1 << 63) - 1, 1, "first")]
+    applied(sink(target).apply(order(4, 5, t=changes()), packets(t=found)))
+    assert read(target, "SELECT value FROM main.t WHERE id = 1") == [("last",)]
 
 
 def test_a_foreign_table_is_refused_or_replaced(target: PostgresAddress) -> None:

@@ -27,6 +27,7 @@ from truecut.journal.contract import Entry, Outline
 from truecut.journal.frame import size_of
 from truecut.journal.manifest import (
     Manifest,
+    Segment,
     changing,
     read_manifest,
     stamp_of,
@@ -148,9 +149,17 @@ class LocalJournal:
             ]
             gone = [one for one in self._manifest.segments if one not in keep]
             if gone:
-                self._replace_manifest(replace(self._manifest, segments=tuple(keep)))
+                self._name_only(keep)
         for one in gone:
             _remove(self._folder / one.start.name)
+
+    def _name_only(self, keep: Sequence[Segment]) -> None:
+        try:
+            self._replace_manifest(replace(self._manifest, segments=tuple(keep)))
+        except OSError as error:
+            if disk.is_full(error):  # nothing has been removed: there was no room to say so
+                raise faults.disk_full(self._folder) from error
+            raise faults.failed(self._folder, error.strerror or type(error).__name__) from error
 
     def close(self) -> None:
         """Write what was submitted, then let go; once is enough."""

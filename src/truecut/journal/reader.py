@@ -81,12 +81,20 @@ class LocalReader:
     def size(self, *, after: Position | None = None) -> int:
         """How many bytes are kept of the records behind a position, in whole segments."""
         number = after.place if after else 0
-        kept = 0
-        for segment in self._manifest().segments:
-            last, end = self._end_of(segment)
-            if last is not None and last.place > number and last.place >= segment.start.first:
-                kept += end
-        return kept
+        while segments := self._manifest().segments:
+            last = segments[-1]  # the only one whose file is looked at
+            try:
+                return sum(self._bytes_behind(number, one) for one in segments)
+            except FileNotFoundError:
+                if self._still_listed(last):
+                    raise faults.corrupt(self._folder / last.start.name, "it is missing") from None
+            except Damaged as damage:
+                raise faults.corrupt(self._folder / last.start.name, str(damage)) from damage
+        return 0
+
+    def _bytes_behind(self, number: int, segment: Segment) -> int:
+        last, end = self._end_of(segment)
+        return end if last is not None and last.place > number and last.place >= segment.start.first else 0
 
     def wait(self, *, after: Position | None, timeout_s: float) -> Position | None:
         """The head, as soon as it is behind `after`; what it is when the time is over."""

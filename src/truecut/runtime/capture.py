@@ -123,6 +123,7 @@ class Capture:
         except Unreadable as error:
             raise faults.unreadable(lsn_text(self.progress.durable), str(error)) from error
         except _Gap as gap:
+            session.writer.settle()  # the next session begins where the journal ends
             return str(gap)
         except Elsewhere as other:
             return f"it sends {other}, where the journal has begun with another transaction"
@@ -183,6 +184,7 @@ class _Session:
 
     def begin(self, generation_min: int, reason: str | None) -> None:
         """Go on where the journal ends, or begin a generation; `reason`: why there must be one."""
+        self._check()  # whoever slept until here would end the sessions of its successor
         server.end_others(self._ask, self._address)
         self._wait_until_free()
         ending = journaled.ending(self._journal)
@@ -310,6 +312,7 @@ class _Session:
                     mode = self._tail(stop)
         except _GiveUp as over:
             self._wait_until_free()
+            self._check()
             server.drop_slot(self._ask, self._address)
             held = over.held_bytes
             raise faults.slot_given_up(

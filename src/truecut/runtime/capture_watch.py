@@ -1,13 +1,14 @@
 """Capture that goes on: waits for the lease, takes the journal over, and begins again after what passes.
 
-Promises: a fault that a retry can help with is tried again, with growing pauses; one that it cannot is raised
-and leaves everything as it is.
+Promises: a fault that a retry can help with is tried again, of the source, the journal or the control store,
+with pauses that grow until a run has lasted; one that it cannot is raised and leaves everything as it is.
 """
 
 from __future__ import annotations
 
 import logging
 import random
+import time
 from collections.abc import Callable
 
 from truecut.errors import Retry, TruecutError
@@ -32,18 +33,22 @@ def watch(
     """Until `stop` says so. `make` gets the journal and what must be asked before every durable step."""
     pause_s = PAUSE_MIN_S
     while not stop(False):
-        if not lease.acquire():
-            wait(PAUSE_MIN_S)
-            continue
+        began_s = time.monotonic()
         try:
-            _once(lease, open_journal, make, stop)
-            return
+            if not lease.acquire():
+                wait(PAUSE_MIN_S)
+                continue
+            try:
+                _once(lease, open_journal, make, stop)
+                return
+            finally:
+                lease.release()
         except TruecutError as error:
             if error.fault.retry is not Retry.RETRYABLE and error.fault.code != FENCED:
                 raise
             log.warning("capture begins again: %s", error.fault.message)
-        finally:
-            lease.release()
+        if time.monotonic() - began_s > PAUSE_MAX_S:
+            pause_s = PAUSE_MIN_S
         wait(pause_s * random.uniform(0.5, 1.0))
         pause_s = min(PAUSE_MAX_S, 2 * pause_s)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from truecut.state_folder import PAUSE, RESUME
 
@@ -70,8 +70,13 @@ def resumed(state: Path, *, table: str, asked_ns: int) -> None:
 
 def _file(sink: str | None, table: str | None) -> str:
     if sink is not None:
-        return f"sink={quote(sink, safe='')}"
-    return "all" if table is None else f"table={quote(table, safe='')}"
+        return f"sink={_quoted(sink)}"
+    return "all" if table is None else f"table={_quoted(table)}"
+
+
+def _quoted(name: str) -> str:
+    """Only what a file cannot be called: with three bytes for each a name may be too long for one."""
+    return name.replace("%", "%25").replace("/", "%2F").replace("\0", "%00")
 
 
 def _touch(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,13 @@ import pytest
 from tests.postgres_server import PostgresServer, postgres_server
 from tests.sources.postgres.shop import Shop, journaled
 from truecut.core.capture import Mode, WalBudget
-from truecut.errors import TruecutError
+from truecut.errors import Retry, TruecutError
 from truecut.journal.local import LocalJournal
 from truecut.journal.reader import LocalReader
 from truecut.journal.record import Kind
+from truecut.journal.submission import Submission
 from truecut.runtime.capture import Capture, Pace
+from truecut.sources.postgres.server import connect, create_publication
 
 SETTINGS = ("fsync=off", "wal_level=logical", "max_replication_slots=30", "min_wal_size=32MB")
 
@@ -163,6 +166,67 @@ def test_a_gap_while_it_streams(server: PostgresServer, tmp_path: Path) -> None:
     running.run(stop)
     journal.close()
     assert "made anew" in str(gaps(tmp_path)[2])
+
+
+class Late(LocalJournal):
+    """Its disk takes its time while `waits`."""
+
+    waits = False
+
+    def _commit(self, group: list[Submission]) -> None:
+        if self.waits:
+            threading.Event().wait(2)
+        super()._commit(group)
+
+
+def test_a_gap_while_appends_are_under_way(server: PostgresServer, tmp_path: Path) -> None:
+    """They are waited for: the new generation stands behind them."""
+    shop = Shop(server, "gap_under_way")
+    journal = Late(tmp_path)
+    running = Capture(shop.address, journal, pace=Pace(look_s=0.3, wait_s=0.01))
+    steps: list[str] = []
+
+    def stop(drained: bool) -> bool:
+        if running.progress.mode is Mode.TAIL and not steps:
+            journal.waits = True
+            with shop.connect() as connection:
+                connection.execute("INSERT INTO lines VALUES (1, 'x')")
+                connection.execute("DROP PUBLICATION truecut")
+                connection.execute("CREATE PUBLICATION truecut FOR ALL TABLES")
+            steps.append("anew")
+        return bool(running.progress.gap)
+
+    running.run(stop)
+    journal.close()
+    assert "made anew" in str(gaps(tmp_path)[2])
+    assert len(journaled(tmp_path)) == 1
+
+
+def test_two_tables_whose_names_read_alike_are_two(server: PostgresServer, tmp_path: Path) -> None:
+    """a.b.c is a table of the schema a.b and one of the schema a: each is missed."""
+    shop = Shop(server, "gap_alike", publication=False)
+    with shop.connect() as connection:
+        for schema, table in (("a.b", "c"), ("a", "b.c")):
+            connection.execute(f'CREATE SCHEMA "{schema}"'.encode())
+            connection.execute(f'CREATE TABLE "{schema}"."{table}" (id int)'.encode())
+        connection.execute('CREATE PUBLICATION truecut FOR TABLE "a.b"."c", "a"."b.c"')
+        capture(shop, tmp_path)
+        connection.execute('ALTER PUBLICATION truecut DROP TABLE "a.b"."c"')
+        capture(shop, tmp_path)
+        connection.execute('ALTER PUBLICATION truecut DROP TABLE "a"."b.c"')
+        capture(shop, tmp_path)
+    assert list(gaps(tmp_path)) == [1, 2, 3]
+
+
+def test_a_server_that_goes_while_the_publication_is_made_is_waited_for(server: PostgresServer) -> None:
+    """Only what the server says about the publication itself is the user's to mend."""
+    shop = Shop(server, "gone_meanwhile", publication=False)
+    connection = connect(shop.address)
+    server.psql(f"SELECT pg_terminate_backend({connection.info.backend_pid})")
+    with pytest.raises(TruecutError) as caught:
+        create_publication(connection, shop.address)
+    assert (caught.value.fault.code, caught.value.fault.retry) == ("TC2100", Retry.RETRYABLE)
+    connection.close()
 
 
 def test_a_slot_is_given_up_when_its_budget_says_so(server: PostgresServer, tmp_path: Path) -> None:

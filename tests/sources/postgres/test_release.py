@@ -13,13 +13,14 @@ from tests.postgres_server import PostgresServer, postgres_server
 from tests.sources.postgres import pgoutput
 from tests.sources.postgres.processes import place
 from tests.sources.postgres.shop import Shop, journaled
-from truecut.core.capture import Mode
+from truecut.core.capture import Mode, WalBudget
 from truecut.errors import TruecutError
 from truecut.journal.local import LocalJournal
 from truecut.journal.record import Record
 from truecut.model.position import Position
 from truecut.runtime.capture import Capture, Pace
 from truecut.sources.postgres import backlog, faults
+from truecut.sources.postgres.server import connect
 from truecut.sources.postgres.tail import Tail
 
 
@@ -61,15 +62,51 @@ def test_without_the_lease_nothing_is_appended(server: PostgresServer, tmp_path:
     shop = begun(server, "no_append", tmp_path)
     journal = LocalJournal(tmp_path)
     head, before = journal.head(), confirmed(shop)
+    asked: list[None] = []
 
     def check() -> None:
-        raise faults.lease_lost()
+        asked.append(None)
+        if len(asked) > 1:  # when it began it still had the lease
+            raise faults.lease_lost()
 
     with pytest.raises(TruecutError, match="lease"):
         Capture(shop.address, journal, check=check).run(lambda drained: drained)
     assert journal.head() == head
     assert confirmed(shop) == before
     journal.close()
+
+
+def test_without_the_lease_nobody_s_session_is_ended(server: PostgresServer, tmp_path: Path) -> None:
+    """Who slept between getting the lease and beginning leaves its successor alone."""
+    shop = begun(server, "no_ending", tmp_path)
+    journal = LocalJournal(tmp_path)
+
+    def check() -> None:
+        raise faults.lease_lost()
+
+    with connect(shop.address) as successor:
+        with pytest.raises(TruecutError, match="lease"):
+            Capture(shop.address, journal, check=check).run(lambda drained: drained)
+        assert successor.execute("SELECT 1").fetchone() == (1,)
+    journal.close()
+
+
+def test_without_the_lease_the_slot_is_not_given_up(server: PostgresServer, tmp_path: Path) -> None:
+    """It is asked once more when the slot is free."""
+    shop = begun(server, "no_giving_up", tmp_path)
+    journal = LocalJournal(tmp_path)
+    asked: list[None] = []
+
+    def check() -> None:
+        asked.append(None)
+        if len(asked) > 1:
+            raise faults.lease_lost()
+
+    budget = WalBudget(bytes_max=0, give_up=True)
+    with pytest.raises(TruecutError, match="lease"):
+        Capture(shop.address, journal, check=check, budget=budget).run(lambda drained: False)
+    journal.close()
+    assert confirmed(shop)
 
 
 def test_without_the_lease_nothing_is_released(server: PostgresServer, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.sources.postgres import pgoutput
+from truecut.errors import Retry, TruecutError
 from truecut.sources.postgres.messages import Unreadable
 from truecut.sources.postgres.reassembly import Streams
 from truecut.sources.postgres.spool import Spool
@@ -341,3 +342,11 @@ def test_what_the_protocol_does_not_allow_is_refused(sent: Sequence[bytes]) -> N
     sent = [*sent, pgoutput.commit(8, 9)]
     with pytest.raises(Unreadable):
         list(assemble(sent, random.Random(1), _new(), Streams()))
+
+
+def test_a_transaction_that_finds_no_room_is_tried_again(tmp_path: Path) -> None:
+    """The folder for temporary files is gone or full: said as what it is, and not the end of capture."""
+    spool = Spool(tmp_path / "gone", memory_max=1000)
+    with pytest.raises(TruecutError, match="TC2117") as caught:
+        spool.add([bytes(2000)])
+    assert caught.value.fault.retry is Retry.RETRYABLE

@@ -21,7 +21,7 @@ _DATA = {
     "22008": _OUT_OF_RANGE,
     "22003": "a number lies outside of what its column holds",
     "22P02": "a text is no value of its column's type",
-    "54000": "a key is too long for PostgreSQL's index",
+    "54000": "a row is too long for PostgreSQL's page, or a key for its index",
     "54011": "PostgreSQL has no room for so many columns",
 }
 _CONSTRAINTS = {"23502": "NOT NULL", "23503": "FOREIGN KEY", "23505": "UNIQUE", "23514": "CHECK"}

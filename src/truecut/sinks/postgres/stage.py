@@ -77,11 +77,11 @@ def _take(staged: Staged, table: str, wanted: TableOrder, rows: pa.Table) -> Non
     assert wanted.schema is not None
     try:
         columns = targets(table, wanted.schema)
-        if table not in staged.relations:
-            relation = f"pg_temp.staged_{len(staged.relations)}"
-            run(staged.connection, f"CREATE TEMPORARY TABLE {relation} ({_staging(columns)})")
-            staged.relations[table] = relation
         with about_rows(table):
+            if table not in staged.relations:
+                relation = f"pg_temp.staged_{len(staged.relations)}"
+                run(staged.connection, f"CREATE TEMPORARY TABLE {relation} ({_staging(columns)})")
+                staged.relations[table] = relation
             _copy(staged.connection, staged.relations[table], columns, rows)
     except TableStop as stop:
         staged.stops[table] = stop.stop

@@ -26,6 +26,9 @@ from truecut.sinks.postgres.stage import Staged
 
 _LOCK = "SELECT pg_advisory_xact_lock(key) FROM unnest(%s::bigint[]) AS key"
 
+# What somebody has put off to the commit would stop the whole order there, and not this table alone.
+_CHECK_NOW = "SET CONSTRAINTS ALL IMMEDIATE"
+
 
 @dataclass(slots=True)
 class Transaction:
@@ -78,6 +81,7 @@ class Transaction:
             try:
                 with about_rows(table):
                     state, counts = self._write(Place(table, self.address.table(table)), wanted, copy)
+                    run(self.staged.connection, _CHECK_NOW)
                 return leaving.written(state, wanted), counts
             except TableStop as stop:
                 run(self.staged.connection, "ROLLBACK TO SAVEPOINT table_begun")

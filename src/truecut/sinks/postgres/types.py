@@ -15,6 +15,7 @@ from truecut.model.types import Type
 from truecut.sinks.copies import TableStop
 
 NAME_BYTES_MAX = 63
+_SYSTEM_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})  # every table has them
 _BINARY = {
     "BOOLEAN": "boolean",
     "TINYINT": "smallint",
@@ -95,6 +96,12 @@ def target(table: str, column: Column) -> Target:
         )
         raise TableStop(table, "TC3030", message)
     check_name(table, column.name)
+    if column.name in _SYSTEM_COLUMNS:
+        message = (
+            f"{table}: every table of PostgreSQL has a column {column.name} of its own; rename it "
+            "at the source, or leave the table out for this sink"
+        )
+        raise TableStop(table, "TC3034", message)
     tail = "[]" if array else ""
     return Target(column.name, found[0] + tail, found[1] + tail)
 

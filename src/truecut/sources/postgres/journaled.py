@@ -34,6 +34,7 @@ class Ending:
     head: Position | None = None
     place: Place | None = None  # None: nothing of any source is in it
     unfinished: Unfinished | None = None
+    marker: Position | None = None  # that says so: whoever trims keeps it, and all behind it
 
 
 def marker(place: Place, *, generation: int) -> Record:
@@ -73,7 +74,7 @@ def ending(reader: JournalReader) -> Ending:
         found = _outline(reader, place, head)
         if found.head.record.kind is Kind.MARKER:
             known = Place.of(json.loads(_record(reader, place, head).payload))
-            return Ending(head, known, _unfinished(reader, head, parts))
+            return Ending(head, known, _unfinished(reader, head, parts), found.position)
         if found.head.record.kind is Kind.CHANGES and not found.head.record.last:
             parts = found.head.record.part + 1
             place -= parts

@@ -56,6 +56,7 @@ def parameters(address: Address, **more: str) -> str:
     options = f"{given.pop('options', '') or ''} {settings}".strip()
     fixed = {"application_name": address.application, "connect_timeout": str(CONNECT_S), "options": options}
     alive = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3"}
+    alive["tcp_user_timeout"] = "30000"  # while something is unanswered nothing is kept alive
     return conninfo.make_conninfo("", **{**alive, **given, **fixed, **more})
 
 
@@ -91,9 +92,14 @@ def fault_of(address: Address, what: str, error: psycopg.Error) -> TruecutError:
         return faults.not_permitted(user)
     if isinstance(error, errors.ObjectInUse):
         return faults.slot_in_use(address.slot, None)
-    if error.sqlstate is None or error.sqlstate.startswith(("08", "57P")):
+    if _is_gone(error):
         return connecting(address, text)
-    return faults.failed(what, error.sqlstate)
+    return faults.failed(what, error.sqlstate or "")
+
+
+def _is_gone(error: psycopg.Error) -> bool:
+    """No connection, or not any more."""
+    return error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
 
 
 def connecting(address: Address, text: str) -> TruecutError:
@@ -128,11 +134,11 @@ SELECT oid::int8,
 FROM pg_publication WHERE pubname = %s
 """
 _PUBLISHED = """
-SELECT n.nspname || '.' || c.relname, (to_jsonb(r) - 'prpubid')::text
+SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname), (to_jsonb(r) - 'prpubid')::text
 FROM pg_publication_rel r JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE r.prpubid = %(oid)s
 UNION ALL
-SELECT n.nspname || '.*', (to_jsonb(r) - 'pnpubid')::text FROM pg_publication_namespace r
+SELECT quote_ident(n.nspname) || '.*', (to_jsonb(r) - 'pnpubid')::text FROM pg_publication_namespace r
 JOIN pg_namespace n ON n.oid = r.pnnspid WHERE r.pnpubid = %(oid)s
 """
 
@@ -227,6 +233,8 @@ def create_publication(connection: Connection, address: Address) -> None:
     try:
         connection.execute(f"{statement} WITH (publish_via_partition_root)".encode())
     except psycopg.Error as error:
+        if _is_gone(error):
+            raise fault_of(address, "make a publication", error) from None
         raise faults.no_publication(address.publication, what, type(error).__name__) from None
 
 

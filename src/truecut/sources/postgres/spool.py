@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
-from truecut.sources.postgres import framing
+from truecut.sources.postgres import faults, framing
 
 MEMORY_MAX = 8 << 20
 
@@ -57,6 +57,12 @@ class Spool:
             self._file = None
 
     def _spill(self) -> None:
+        try:
+            self._write()
+        except OSError as error:
+            raise faults.no_room(error.strerror or type(error).__name__) from error
+
+    def _write(self) -> None:
         if self._file is None:
             self._file = tempfile.TemporaryFile(dir=self._folder, prefix="transaction-")  # noqa: SIM115
         payload = framing.encode(self._held)
