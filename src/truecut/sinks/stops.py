@@ -47,6 +47,15 @@ def other_mode(table: str, mode: str) -> TableStop:
     return TableStop(table, "TC3015", f"{table} is in mode {mode} at the sink; seed it again")
 
 
+def same_but_for_case(table: str, one: str, other: str) -> TableStop:
+    """PostgreSQL tells them apart, DuckDB does not."""
+    message = (
+        f"{table}: the columns {one} and {other} differ in nothing but case, and a lake takes them for one; "
+        "rename one of them, or leave the table out for this sink"
+    )
+    return TableStop(table, "TC3039", message)
+
+
 def altered(table: str) -> TableStop:
     """Its table at the sink is not what this pipeline left."""
     return TableStop(table, "TC3016", f"{table} was altered or dropped at the sink; seed it again")
@@ -96,6 +105,16 @@ def keys_missing(table: str, *, live_before: int, deleted: int) -> TableStop:
         "sink's table; seed it again"
     )
     return TableStop(table, "TC3024", message)
+
+
+def values_absent(table: str, rows: int) -> TableStop:
+    """A value that the source did not send, of a row that this sink never had: NULL would be a lie."""
+    message = (
+        f"{table}: {rows} rows lack values that the source did not send because they did not change, and the "
+        f"sink has no row to take them from; ALTER TABLE {table} REPLICA IDENTITY FULL at the source, then "
+        "resume the table"
+    )
+    return TableStop(table, "TC3038", message)
 
 
 def not_taken(table: str, reason: str) -> TableStop:

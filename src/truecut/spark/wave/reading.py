@@ -123,17 +123,23 @@ class Reading:
 
 
 def _chunks(rows: Iterator[Rows]) -> Iterator[tuple[TableName, pa.Table]]:
-    """Batches gathered into packets of a good size, for each table."""
+    """Batches gathered into packets of a good size, for each table. Some may lack an optional column."""
     gathered: dict[TableName, list[pa.RecordBatch]] = {}
     sizes: Counter[TableName] = Counter()
     for table, batch in rows:
         gathered.setdefault(table, []).append(batch)
         sizes[table] += batch.nbytes
         if sizes[table] >= PACKET_BYTES_MAX:
-            yield table, pa.Table.from_batches(gathered.pop(table))
+            yield table, _joined(gathered.pop(table))
             del sizes[table]
     for table, batches in gathered.items():
-        yield table, pa.Table.from_batches(batches)
+        yield table, _joined(batches)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    if all(batch.schema.equals(batches[0].schema) for batch in batches):
+        return pa.Table.from_batches(batches)
+    return pa.concat_tables([pa.Table.from_batches([batch]) for batch in batches], promote_options="default")
 
 
 def _late(tables: Sequence[str], deadline_ms: int) -> Fault:
