@@ -21,7 +21,8 @@ from pathlib import Path
 import duckdb
 
 from truecut import pulse
-from truecut.lake import LakeAddress, attach_sql, connect, identifier, literal
+from truecut.lake import LakeAddress, attach, connect, identifier, literal
+from truecut.object_store import is_remote
 
 # Idle attachments in one process: half a megabyte each, and for PostgreSQL a connection of its server.
 KEPT_MAX = {"sqlite": 1024, "postgres": 64}
@@ -228,9 +229,8 @@ def _attach(connection: duckdb.DuckDBPyConnection, address: LakeAddress, *, crea
     attachment = Attachment(f"sink_{next(_aliases)}", address)
     if create:
         _make_folders(address)
-    connection.execute(
-        attach_sql(address, attachment.alias, create=create, small_blocks=create and _is_new_file(address))
-    )
+    new_file = create and _is_new_file(address)
+    attach(connection, address, attachment.alias, create=create, small_blocks=new_file)
     attachment.file = _file_id(address)
     return attachment
 
@@ -253,7 +253,7 @@ def _is_new_file(address: LakeAddress) -> bool:
 def _make_folders(address: LakeAddress) -> None:
     if address.kind != "postgres":
         Path(address.target.reveal()).parent.mkdir(parents=True, exist_ok=True)
-    if address.data_path is not None and "://" not in address.data_path:
+    if address.data_path is not None and not is_remote(address.data_path):
         Path(address.data_path).mkdir(parents=True, exist_ok=True)
 
 
