@@ -128,14 +128,16 @@ def _absolute(path: str, base: Path) -> str:
 
 def connect(*, threads: int = 1) -> duckdb.DuckDBPyConnection:
     """A private in-memory DuckDB that can attach lakes; it spills to a folder of its own."""
+    own = os.path.join(tempfile.gettempdir(), f"truecut-duckdb-{os.getpid()}")
     connection = duckdb.connect(
         config={
             "threads": threads,
             "memory_limit": MEMORY_LIMIT,
-            "temp_directory": os.path.join(tempfile.gettempdir(), f"truecut-duckdb-{os.getpid()}"),
+            "temp_directory": own,
+            # The secrets that the user keeps for DuckDB are none of the pipeline's.
+            "secret_directory": os.path.join(own, "secrets"),
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
-            "allow_persistent_secrets": False,  # those of the user's own DuckDB are none of the pipeline's
         }
     )
     for name in _EXTENSIONS:
