@@ -159,43 +159,43 @@ def scope(data_path: str) -> str:
 
 # --- what a store's answers mean ------------------------------------------------------------------------
 
-FILE_GONE = "TC4036"
+FILE_GONE = "TC4066"
 # Of DuckDB's text: a status, the name that S3 gives to an error, or curl's words.
 _SYMPTOMS = (
     Symptom(
         ("secret validation failure",),
-        "TC4031",
+        "TC4061",
         "no credentials for the object store were found",
         "Give `storage` with key_id and secret, or set environment, profile or role on every executor.",
     ),
     Symptom(
         ("no object store that truecut knows",),
-        "TC4038",
+        "TC4068",
         "its catalog keeps the data in an object store that does not speak S3",
         "Move the data to a folder or to a store that speaks S3.",
     ),
     Symptom(
         ("quotaexceeded", "quota exceeded", "storagefull", "insufficient storage", "http 507", "code 507"),
-        "TC4035",
+        "TC4065",
         "the object store is full, or its quota is used up",
         "Make room, or raise the quota; a running pipeline goes on by itself.",
         Retry.RETRYABLE,
     ),
     Symptom(
         ("nosuchbucket",),
-        "TC4032",
+        "TC4062",
         "there is no such bucket",
         "Make the bucket, or correct `data_path`; Truecut makes none.",
     ),
     Symptom(
         ("permanentredirect", "authorizationheadermalformed", "http 301", "code 301"),
-        "TC4037",
+        "TC4067",
         "the bucket lies in another region",
         "Give its region: `storage: {region: …}`, or AWS_REGION on every executor.",
     ),
     Symptom(
         ("http 403", "code 403", "http 401", "code 401"),
-        "TC4030",
+        "TC4060",
         "the object store refuses the credentials, or they do not allow this",
         "Check key and secret (`storage`, or environment, profile and role of every executor), and that they"
         " may list, read, write and delete below `data_path`.",
@@ -209,21 +209,21 @@ _SYMPTOMS = (
     ),
     Symptom(
         ("http 5", "code 5", "http 429", "code 429", "slowdown"),
-        "TC4034",
+        "TC4064",
         "the object store has trouble of its own, is overloaded or full",
         "Look at the store; a running pipeline tries again by itself.",
         Retry.RETRYABLE,
     ),
     Symptom(
         ("error for http", "timeout", "connect"),
-        "TC4033",
+        "TC4063",
         "the object store does not answer",
         "Check its endpoint, the network and the certificate; a running pipeline tries again by itself.",
         Retry.RETRYABLE,
     ),
     Symptom(
         ("http",),
-        "TC4039",
+        "TC4069",
         "the object store refuses a request",
         "Check that it speaks S3, and `storage`.",
     ),

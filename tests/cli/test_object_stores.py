@@ -38,7 +38,7 @@ def _doctor(world: World, *, code: int) -> list[tuple[str, str, str]]:
     return [(f["object"], f["code"], f["severity"]) for f in answer.json["findings"]]
 
 
-class untouched_files:  # noqa: N801 - reads as a block
+class untouched_files:
     """Objects are the same after it; the folders that a store makes for their names do not count."""
 
     def __init__(self, folder: Path) -> None:
@@ -64,14 +64,15 @@ def test_a_store_that_can_be_written_to_has_no_finding(world: World) -> None:
 def test_a_store_that_refuses_or_is_not_there_is_named(world: World, s3: S3Server) -> None:
     """Wrong secret, no bucket, nobody listening: of each sink its own, and of the source's table."""
     source, (refused, nobody) = world.document["spec"]["source"], world.document["spec"]["sinks"]
-    refused["storage"] = s3.storage(secret="canary-secret-93b1-not")
-    nobody["storage"] = s3.storage(secret="${S3_SECRET}", endpoint=f"127.0.0.1:{free_port()}")
-    found = _doctor(world, code=3)
-    assert found == [("t0", "TC4030", "error"), ("t1", "TC4033", "error")]
-    refused["storage"] = nobody["storage"] = s3.storage(secret="${S3_SECRET}")
+    well = s3.storage(secret="${S3_SECRET}")
+    source["storage"] = {**well, "key_id": "somebody"}
     refused["data_path"] = "s3://there-is-none/t0"
-    source["storage"] = s3.storage(key_id="somebody")
-    assert _doctor(world, code=3) == [("main.events", "TC4030", "error"), ("t0", "TC4032", "error")]
+    # In this order: of a file that was read once, this process keeps the content.
+    assert _doctor(world, code=3) == [("main.events", "TC4060", "error"), ("t0", "TC4062", "error")]
+    source["storage"] = well
+    refused["storage"] = {**well, "secret": "canary-secret-93b1-not"}
+    nobody["storage"] = {**well, "endpoint": f"127.0.0.1:{free_port()}"}
+    assert _doctor(world, code=3) == [("t0", "TC4060", "error"), ("t1", "TC4063", "error")]
 
 
 def test_two_lakes_under_one_prefix_are_told(world: World) -> None:
@@ -86,12 +87,12 @@ def test_two_lakes_under_one_prefix_are_told(world: World) -> None:
 def test_what_killed_transactions_left_is_told_and_ducklake_removes_it(world: World, s3: S3Server) -> None:
     """Files that no snapshot knows, a day old: counted. DuckLake's own clean-up takes exactly them away."""
     seed(world.pipeline(), "t0")
-    bucket, _, prefix = world.document["spec"]["sinks"][0]["data_path"].removeprefix("s3://").partition("/")
-    folder = s3.data / bucket / prefix
+    place = world.document["spec"]["sinks"][0]["data_path"]
+    folder = s3.data / place.removeprefix("s3://")
     kept = sorted(folder.rglob("*.parquet"))
     for number in range(2):
-        orphan = kept[0].with_name(f"ducklake-0197{number:04d}-0000-7000-8000-000000000000.parquet")
-        orphan.write_bytes(kept[0].read_bytes())
+        name = f"main/events/ducklake-0197{number:04d}-0000-7000-8000-000000000000.parquet"
+        world.tenant("t0", f"COPY (SELECT 1 AS id) TO '{place}/{name}'")
     assert _doctor(world, code=0) == [], "they may belong to a transaction that is under way"
     age(folder, days=2)
     assert _doctor(world, code=0) == [("t0", "TC4022", "warning")]

@@ -26,13 +26,13 @@ MakeLake = Callable[..., LakeAddress]
 ROWS = [(READ, 4, n, f"v{n}") for n in range(50)]
 # What stores answer that cannot be had here: MinIO, Ceph and Amazon, in their own words.
 ANSWERS = {
-    "Ceph's quota": (403, "QuotaExceeded", "TC4035"),
-    "MinIO's quota": (400, "XMinioAdminBucketQuotaExceeded", "TC4035"),
-    "MinIO's disk": (507, "XMinioStorageFull", "TC4035"),
-    "too many requests": (503, "SlowDown", "TC4034"),
-    "another region": (400, "AuthorizationHeaderMalformed", "TC4037"),
-    "no permission": (403, "AccessDenied", "TC4030"),
-    "no S3": (418, "Teapot", "TC4039"),
+    "Ceph's quota": (403, "QuotaExceeded", "TC4065"),
+    "MinIO's quota": (400, "XMinioAdminBucketQuotaExceeded", "TC4065"),
+    "MinIO's disk": (507, "XMinioStorageFull", "TC4065"),
+    "too many requests": (503, "SlowDown", "TC4064"),
+    "another region": (400, "AuthorizationHeaderMalformed", "TC4067"),
+    "no permission": (403, "AccessDenied", "TC4060"),
+    "no S3": (418, "Teapot", "TC4069"),
 }
 
 
@@ -62,10 +62,10 @@ def test_trouble_with_a_store_is_a_receipt_that_says_what_to_do(make_lake_in_sto
         "server": fault_of_seed(make_lake_in_store(endpoint=f"127.0.0.1:{free_port()}")),
     }
     assert {name: (fault.code, fault.retry) for name, fault in faults.items()} == {
-        "key": ("TC4030", Retry.NOT_RETRYABLE),
-        "secret": ("TC4030", Retry.NOT_RETRYABLE),
-        "bucket": ("TC4032", Retry.NOT_RETRYABLE),
-        "server": ("TC4033", Retry.RETRYABLE),
+        "key": ("TC4060", Retry.NOT_RETRYABLE),
+        "secret": ("TC4060", Retry.NOT_RETRYABLE),
+        "bucket": ("TC4062", Retry.NOT_RETRYABLE),
+        "server": ("TC4063", Retry.RETRYABLE),
     }
 
 
@@ -84,14 +84,14 @@ def test_a_full_store_is_a_receipt_and_the_order_goes_through_once_there_is_room
     noise = [(READ, 4, n, os.urandom(512).hex()) for n in range(4_000)]
     if os.geteuid() != 0:
         (s3.data / "full").write_text("")
-        assert fault_of_seed(make_lake_in_store(bucket="full")).code in ("TC4032", "TC4034")
+        assert fault_of_seed(make_lake_in_store(bucket="full")).code in ("TC4062", "TC4064")
         return
     with tiny_disk(s3.data / "full", mib=1) as disk:
         address = make_lake_in_store(bucket="full")
         applied(sink(address).recover(epoch=1, token=1))
         receipt = sink(address).apply(order(None, 4, t=seed()), packets(t=noise))
         assert receipt.fault is not None
-        assert (receipt.fault.code, receipt.fault.retry) == ("TC4034", Retry.RETRYABLE)
+        assert (receipt.fault.code, receipt.fault.retry) == ("TC4064", Retry.RETRYABLE)
         disk.grow(mib=200)
         applied(sink(address).apply(order(None, 4, t=seed()), packets(t=noise)))
         assert len(read(address, "t")) == len(noise)
@@ -120,13 +120,13 @@ def test_without_a_key_the_usual_chain_finds_one(
     """Nowhere: said so. In a profile, then in the environment, which comes first: they are used."""
     receipt = sink(make_lake_in_store(**CHAIN)).recover(epoch=1, token=1)
     assert receipt.fault is not None
-    assert receipt.fault.code == "TC4031"
+    assert receipt.fault.code == "TC4061"
     profile = f"[lakes]\naws_access_key_id = {KEY_ID}\naws_secret_access_key = {s3.secret}\n"
     (tmp_path / "credentials").write_text(profile)
     no_credentials.setenv("AWS_PROFILE", "lakes")
     assert_written(make_lake_in_store(**CHAIN))
     (tmp_path / "credentials").write_text(profile.replace(s3.secret, "outdated"))
-    assert fault_of_seed(make_lake_in_store(**CHAIN)).code == "TC4030"
+    assert fault_of_seed(make_lake_in_store(**CHAIN)).code == "TC4060"
     no_credentials.setenv("AWS_ACCESS_KEY_ID", KEY_ID)
     no_credentials.setenv("AWS_SECRET_ACCESS_KEY", s3.secret)
     assert_written(make_lake_in_store(**CHAIN))
@@ -135,9 +135,9 @@ def test_without_a_key_the_usual_chain_finds_one(
 def test_lakes_in_one_bucket_have_credentials_each_of_its_own(make_lake_in_store: MakeLake) -> None:
     """In one process: the wrong ones of one lake neither reach nor hinder another."""
     good, bad = make_lake_in_store(), make_lake_in_store(secret="not-it")
-    assert fault_of_seed(bad).code == "TC4030"
+    assert fault_of_seed(bad).code == "TC4060"
     assert_written(good)
-    assert fault_of_seed(bad).code == "TC4030"
+    assert fault_of_seed(bad).code == "TC4060"
 
 
 def test_a_catalog_that_knows_where_its_files_are_needs_no_data_path(make_lake_in_store: MakeLake) -> None:
