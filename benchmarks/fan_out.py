@@ -11,6 +11,7 @@ behind them, made the same way. (In a lake without a past the plain way's delete
 
     python -m benchmarks.fan_out [--sinks 500] [--kind sqlite] [--changes inserts] [--rounds 3] [--earlier 20]
     python -m benchmarks.fan_out --sinks 100 --sweep       both ways with 1, 2, 4, 8 and 16 workers
+    python -m benchmarks.fan_out --sinks 100 --s3          files of both in a private object store
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from pathlib import Path
 import duckdb
 
 from benchmarks.measure import Measured, measured
-from benchmarks.rig import COLUMNS, TABLE, Rig, rig
+from benchmarks.rig import COLUMNS, TABLE, Data, Rig, data_in, rig
 from tests.postgres_server import postgres_server
-from truecut.lake import LakeAddress, attach_sql, connect, lake_of, parse_address
+from truecut.lake import LakeAddress, attach, connect, lake_of
 
 ROWS = 100
 START_ROWS = 1_000
@@ -56,11 +57,12 @@ def main() -> None:
         "--small-blocks", action="store_true", help="in the plain way's catalog files, too (kind duckdb)"
     )
     parser.add_argument("--sweep", action="store_true", help="over numbers of workers")
+    parser.add_argument("--s3", action="store_true", help="the lakes' files in an object store")
     options = parser.parse_args()
     for workers in SWEEP if options.sweep else (WORKERS,):
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="truecut-bench-")))
-            address_of = _addresses(stack, folder, options.kind)
+            address_of = _addresses(stack, folder, options.kind, data_in(stack, s3=options.s3))
             ways = Ways(
                 stack,
                 folder,
@@ -75,16 +77,17 @@ def main() -> None:
             f"{options.sinks} sinks, {options.changes}, {options.kind}, {workers} workers, "
             f"{options.earlier} earlier flushes, plain rows in {options.arriving}"
             + (", plain catalogs in small blocks" if options.small_blocks else "")
+            + (", files in S3" if options.s3 else "")
         )
         _say(title, options.sinks, plain, ours)
 
 
-def _addresses(stack: ExitStack, folder: Path, kind: str) -> AddressOf:
+def _addresses(stack: ExitStack, folder: Path, kind: str, data: Data) -> AddressOf:
     if kind == "postgres":
         server = stack.enter_context(postgres_server(settings=("max_connections=1000",)))
-        return lambda name: parse_address(f"postgres:{server.create_database(name)}", name, base=folder)
+        return lambda name: data.lake(f"postgres:{server.create_database(name)}", name, folder)
     prefix = "sqlite:" if kind == "sqlite" else ""
-    return lambda name: parse_address(f"{prefix}{name}.db", name, base=folder)
+    return lambda name: data.lake(f"{prefix}{name}.db", name, folder)
 
 
 def _say(title: str, sinks: int, plain: Sequence[Measured], ours: Sequence[Measured]) -> None:
@@ -162,7 +165,7 @@ class Ways:
 
     def _make(self, n: int) -> None:
         lake = self._root.cursor()
-        lake.execute(attach_sql(self._plain[n], f"l{n}", create=True, small_blocks=self._small_blocks))
+        attach(lake, self._plain[n], f"l{n}", create=True, small_blocks=self._small_blocks)
         lake.execute(f"CREATE TABLE l{n}.{TABLE} ({COLUMNS})")
         lake.execute(f"CREATE TABLE l{n}.main.cursor AS SELECT 0 AS position")
         lake.execute(f"INSERT INTO l{n}.{TABLE} {self._share(n, self._rows(0, self._start_rows))}")
@@ -179,7 +182,7 @@ class Ways:
         return lake
 
     def _flush(self, n: int, lake: Arrived, step: int) -> None:
-        lake.execute(attach_sql(self._plain[n], f"l{n}"))
+        attach(lake, self._plain[n], f"l{n}")
         lake.execute("BEGIN")
         lake.execute(f"DELETE FROM l{n}.{TABLE} WHERE id IN (SELECT id FROM arrived)")
         lake.execute(f"INSERT INTO l{n}.{TABLE} FROM arrived")
@@ -199,7 +202,7 @@ class Ways:
 
     def _digest(self, address: LakeAddress) -> object:
         lake: duckdb.DuckDBPyConnection = self._root.cursor()
-        lake.execute(attach_sql(address, "compared", read_only=True))
+        attach(lake, address, "compared", read_only=True)
         found = lake.execute(f"SELECT count(*), bit_xor(hash(t)) FROM compared.{TABLE} t").fetchone()
         lake.execute("DETACH compared")
         return found

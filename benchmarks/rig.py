@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import duckdb
 from pyspark.sql import SparkSession
 
+from tests.s3_server import s3_server
 from truecut.config.secret import Secret
 from truecut.config.settings import (
     BatchSettings,
@@ -21,8 +22,9 @@ from truecut.config.settings import (
     SparkSettings,
     TableSettings,
 )
-from truecut.lake import LakeAddress, attach_sql, connect, lake_of, parse_address
+from truecut.lake import LakeAddress, attach, connect, lake_of, parse_address
 from truecut.model.table import TableName
+from truecut.object_store import Storage, StorageSection, settle
 from truecut.runtime.control import open_control
 from truecut.runtime.jobs import Jobs
 from truecut.runtime.run_report import View
@@ -130,17 +132,46 @@ class Rig:
         )
 
 
-def lakes_in(folder: Path, count: int) -> list[LakeAddress]:
+@dataclass(frozen=True)
+class Data:
+    """Where lakes keep their files: below a folder, or in a bucket."""
+
+    prefix: str = ""
+    storage: Storage | None = None
+
+    def lake(self, catalog: str, name: str, folder: Path) -> LakeAddress:
+        """One with its files in a place of that name."""
+        return parse_address(catalog, self.prefix + name, base=folder, storage=self.storage)
+
+
+ON_DISK = Data()
+
+
+def data_in(stack: ExitStack, *, s3: bool) -> Data:
+    """On the disk, or in an object store that is started for it, on this machine."""
+    if not s3:
+        return ON_DISK
+    server = stack.enter_context(s3_server())
+    server.bucket("bench")
+    return Data("s3://bench/", settle(StorageSection(**server.storage()), "s3://bench/"))
+
+
+def lakes_in(folder: Path, count: int, data: Data = ON_DISK) -> list[LakeAddress]:
     """Sinks on SQLite catalogs."""
-    return [parse_address(f"sqlite:lakes/t{n}.db", f"lakes/t{n}", base=folder) for n in range(count)]
+    return [data.lake(f"sqlite:lakes/t{n}.db", f"lakes/t{n}", folder) for n in range(count)]
 
 
 @contextmanager
 def rig(
-    folder: Path, *, lakes: Sequence[LakeAddress], routed: bool, workers: int | None = None
+    folder: Path,
+    *,
+    lakes: Sequence[LakeAddress],
+    routed: bool,
+    workers: int | None = None,
+    data: Data = ON_DISK,
 ) -> Iterator[Rig]:
     """A pipeline into these lakes; routed: each gets its own tenant's rows, otherwise all get everything."""
-    source = parse_address("sqlite:source.db", "source-data", base=folder)
+    source = data.lake("sqlite:source.db", "source-data", folder)
     table = TableSettings(
         TableName.parse(TABLE), ("id",), "tenant" if routed else None, not routed, "count", "backfill"
     )
@@ -157,7 +188,7 @@ def rig(
         spark=SparkSettings(None, {}),
     )
     connection = connect(threads=2)
-    connection.execute(attach_sql(source, "lake", create=True))
+    attach(connection, source, "lake", create=True)
     connection.execute(f"CREATE TABLE lake.{TABLE} ({COLUMNS})")
     master = None if workers is None else f"local[{workers}]"
     spark = open_session(app="bench", master=master, conf={}, scratch=folder / "state")

@@ -6,6 +6,7 @@ transaction; no routing, no fence, no cursor. Ours: from the source's last commi
 With `--changes seed` the rows are there already, and both make a first copy.
 
     python -m benchmarks.throughput [--rows 1000000] [--sinks 1] [--changes inserts]
+    python -m benchmarks.throughput --s3                   source, sinks and copies in a private object store
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from pathlib import Path
 import duckdb
 
 from benchmarks.measure import Measured, measured
-from benchmarks.rig import COLUMNS, TABLE, Rig, lakes_in, rig
-from truecut.lake import LakeAddress, attach_sql, connect, lake_of, parse_address
+from benchmarks.rig import COLUMNS, TABLE, Rig, data_in, lakes_in, rig
+from truecut.lake import LakeAddress, attach, connect, lake_of
 
 COMMIT_ROWS = 100_000  # a commit of the source is never split, so its size bounds the memory from below
 WARM_ROWS = 200_000
@@ -36,11 +37,14 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000, help=f"a multiple of {COMMIT_ROWS:,}")
     parser.add_argument("--sinks", type=int, default=1)
     parser.add_argument("--changes", choices=["inserts", "updates", "seed"], default="inserts")
+    parser.add_argument("--s3", action="store_true", help="all files in an object store")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="truecut-bench-") as name:
-        folder = Path(name)
-        copies = [parse_address(f"sqlite:c{n}.db", f"c{n}", base=folder) for n in range(options.sinks)]
-        with rig(folder, lakes=lakes_in(folder, options.sinks), routed=False) as bench:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="truecut-bench-")))
+        data = data_in(stack, s3=options.s3)
+        copies = [data.lake(f"sqlite:c{n}.db", f"c{n}", folder) for n in range(options.sinks)]
+        lakes = lakes_in(folder, options.sinks, data)
+        with rig(folder, lakes=lakes, routed=False, data=data) as bench:
             if options.changes == "seed":
                 ours, script = _seed(bench, options.rows), _copy(bench, copies)
             else:
@@ -48,7 +52,7 @@ def main() -> None:
                 script = _script(bench, copies, after=first)
             _compare(bench, copies)
     changes = options.rows * options.sinks
-    print(f"{options.rows:,} {options.changes} into {options.sinks} sinks")
+    print(f"{options.rows:,} {options.changes} into {options.sinks} sinks{' in S3' * options.s3}")
     _say("truecut", ours, changes)
     _say("script", script, changes)
     print(f"  ratio    {script.wall_s / ours.wall_s:.2f} x", flush=True)
@@ -115,7 +119,7 @@ def _write(bench: Rig, statements: list[str]) -> None:
 
 def _commit_each(source: LakeAddress, statements: list[str]) -> None:
     with connect(threads=os.cpu_count() or 1) as lake:
-        lake.execute(attach_sql(source, "lake"))
+        attach(lake, source, "lake")
         for statement in statements:
             lake.execute(statement)
 
@@ -131,9 +135,9 @@ def _by_hand(bench: Rig, copies: list[LakeAddress]) -> Iterator[duckdb.DuckDBPyC
     """A connection that knows the source and empty tables for the copies."""
     with connect(threads=os.cpu_count() or 1) as lake:
         lake.execute("SET memory_limit = '4GB'")
-        lake.execute(attach_sql(lake_of(bench.pipeline.source.address), "source", read_only=True))
+        attach(lake, lake_of(bench.pipeline.source.address), "source", read_only=True)
         for n, copy in enumerate(copies):
-            lake.execute(attach_sql(copy, f"copy{n}", create=True))
+            attach(lake, copy, f"copy{n}", create=True)
             lake.execute(f"CREATE TABLE copy{n}.{TABLE} ({COLUMNS})")
         yield lake
 
@@ -178,7 +182,7 @@ def _compare(bench: Rig, copies: list[LakeAddress]) -> None:
     """Every copy must equal the source, ours and the script's."""
     with connect() as lake:
         for n, address in enumerate([*copies, *(lake_of(sink.address) for sink in bench.pipeline.sinks)]):
-            lake.execute(attach_sql(address, f"copy{n}", read_only=True))
+            attach(lake, address, f"copy{n}", read_only=True)
             digest = f"SELECT count(*), bit_xor(hash(t)) FROM copy{n}.{TABLE} t"
             source = bench.source.execute(digest.replace(f"copy{n}", "lake")).fetchone()
             assert lake.execute(digest).fetchone() == source, f"copy {n} differs"

@@ -37,6 +37,7 @@ _PLACES = {
     **{SINKS[name].section.__name__: f"spec.sinks[], type: {name}" for name in SINKS.names},
     "SinkTable": "spec.sinks[].tables[]",
     "ForEach": "spec.sinks[].for_each",
+    "StorageSection": "storage (of a source or sink of type ducklake)",
     "Batch": "spec.batch",
     "Lease": "spec.lease",
     "Spark": "spec.spark",

@@ -1,5 +1,5 @@
-"""What tests share: one PostgreSQL, one Spark and one cluster for all that run in a process, and hypothesis
-without stopwatches."""
+"""What tests share: one PostgreSQL, one object store, one Spark and one cluster for all that run in a
+process, and hypothesis without stopwatches."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from tests.e2e.cluster import Cluster, spark_cluster
 from tests.postgres_server import PostgresServer, postgres_server
+from tests.s3_server import S3Server, s3_server
 from truecut.spark.session import open_session
 
 pytest_plugins = ("tests.sharing", "tests.timing")
@@ -24,6 +25,13 @@ settings.load_profile("truecut")
 def postgres() -> Iterator[PostgresServer]:
     """A private server; tests make their own databases in it."""
     with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """A private object store; tests make their own buckets in it."""
+    with s3_server() as server:
         yield server
 
 

@@ -7,16 +7,12 @@ options are those of Kafka's own start script. Producer and consumer are `conflu
 from __future__ import annotations
 
 import base64
-import os
-import shutil
 import subprocess
-import tempfile
 import time
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +20,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from benchmarks.journal.logs import Write
+from tests.maven import jars, java
 from tests.ports import free_port
 
 VERSION = "4.3.1"
@@ -116,17 +113,17 @@ class Broker:
 @contextmanager
 def kafka(folder: Path) -> Iterator[Broker]:
     """A broker on a free port, with its data in this folder."""
-    classes = f"{jars()}/*"
+    classes = f"{jars('org.apache.kafka', 'kafka_2.13', VERSION, name='kafka')}/*"
     folder.mkdir(parents=True)
     address, controller = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     settings = folder / "server.properties"
     settings.write_text(_settings(folder / "data", address, controller))
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    formatting = [_java(), "-cp", classes, "kafka.tools.StorageTool", "format", "-t", cluster]
+    formatting = [java(), "-cp", classes, "kafka.tools.StorageTool", "format", "-t", cluster]
     subprocess.run([*formatting, "-c", str(settings)], check=True, capture_output=True)
     with (folder / "log.txt").open("wb") as log:
         running = subprocess.Popen(
-            [_java(), *_JVM, "-cp", classes, "kafka.Kafka", str(settings)], stdout=log, stderr=log
+            [java(), *_JVM, "-cp", classes, "kafka.Kafka", str(settings)], stdout=log, stderr=log
         )
     try:
         _wait_for(address, running, folder / "log.txt")
@@ -134,36 +131,6 @@ def kafka(folder: Path) -> Iterator[Broker]:
     finally:
         running.terminate()
         running.wait()
-
-
-def jars() -> Path:
-    """The folder with Kafka's jars; fetched if it is not there, and then complete."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "truecut" / "kafka" / VERSION
-    if folder.exists():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(dir=folder.parent))
-    try:
-        _retrieve(aside)
-        (aside / "jars").rename(folder)
-    finally:
-        shutil.rmtree(aside)
-    return folder
-
-
-def _retrieve(aside: Path) -> None:
-    spark = find_spec("pyspark")
-    assert spark is not None
-    assert spark.origin is not None
-    (ivy,) = (Path(spark.origin).parent / "jars").glob("ivy-*.jar")
-    wanted = ["-dependency", "org.apache.kafka", "kafka_2.13", VERSION, "-confs", "default"]
-    target = ["-cache", str(aside / "ivy"), "-retrieve", f"{aside}/jars/[artifact]-[revision].[ext]"]
-    done = subprocess.run(
-        [_java(), "-jar", str(ivy), *wanted, *target], capture_output=True, text=True, check=False
-    )
-    if done.returncode or not (aside / "jars" / f"kafka_2.13-{VERSION}.jar").exists():
-        raise SystemExit(f"Kafka {VERSION} cannot be fetched from Maven:\n{done.stdout[-2000:]}")
 
 
 def _settings(data: Path, address: str, controller: str) -> str:
@@ -203,8 +170,3 @@ def _wait_for(address: str, running: subprocess.Popen[bytes], log: Path) -> None
 
 def _client(address: str) -> dict[str, str | int | float | bool]:
     return {"bootstrap.servers": address, "log_level": _CRITICAL}
-
-
-def _java() -> str:
-    home = os.environ.get("JAVA_HOME")
-    return str(Path(home) / "bin" / "java") if home else "java"

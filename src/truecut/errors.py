@@ -48,6 +48,25 @@ class Fault:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """Words of somebody else's error message (any of them), and what they mean."""
+
+    words: tuple[str, ...]
+    code: str
+    meaning: str
+    fix: str
+    retry: Retry = Retry.NOT_RETRYABLE
+
+    def shows_in(self, text: str) -> bool:
+        """Whether a message, in small letters, has one of the words."""
+        return any(word in text for word in self.words)
+
+    def fault(self, what: str) -> Fault:
+        """That it happened to `what`."""
+        return Fault(self.code, f"{what}: {self.meaning}", self.fix, self.retry)
+
+
 class TruecutError(Exception):
     """Raised where a fault cannot be returned as data."""
 

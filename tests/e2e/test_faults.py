@@ -35,15 +35,15 @@ def test_a_sink_that_hangs_delays_the_others_by_one_deadline_once(make_world: Ma
         world.source(CREATE, fill(100, 10))
         assert world.catch_up().reached
         with world.running():
-            _go_on(world, tenants, rounds=1)  # all ten in one group
+            go_on(world, tenants, rounds=1)  # all ten in one group
             stopped_ns = time.time_ns()
             _signal_all(server, signal.SIGSTOP)
             try:
-                _go_on(world, tenants[:9], rounds=4)
+                go_on(world, tenants[:9], rounds=4)
                 eventually(
-                    lambda: _tries(world, "t9", since_ns=stopped_ns) >= 3, what="the tenth is tried again"
+                    lambda: tries(world, "t9", since_ns=stopped_ns) >= 3, what="the tenth is tried again"
                 )
-                _go_on(world, tenants[:9], rounds=2)
+                go_on(world, tenants[:9], rounds=2)
             finally:
                 _signal_all(server, signal.SIGCONT)
             awake_ns = time.time_ns()
@@ -57,7 +57,7 @@ def test_a_sink_that_hangs_delays_the_others_by_one_deadline_once(make_world: Ma
     assert len(shared) <= 1, f"the others waited for the tenth more than once: {shared}"
 
 
-def _go_on(world: World, tenants: list[str], *, rounds: int) -> None:
+def go_on(world: World, tenants: list[str], *, rounds: int) -> None:
     """The source changes, and everything arrives at these."""
     for _ in range(rounds):
         world.source("UPDATE lake.main.events SET v = v + 1")
@@ -73,7 +73,7 @@ def _lines(world: World, *, since_ns: int) -> Iterator[dict[str, Any]]:
             yield line
 
 
-def _tries(world: World, sink: str, *, since_ns: int) -> int:
+def tries(world: World, sink: str, *, since_ns: int) -> int:
     """How often something was begun at a sink since then."""
     begins = ("StartWave", "StartRecovery")
     said = _lines(world, since_ns=since_ns)

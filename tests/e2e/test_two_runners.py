@@ -88,7 +88,7 @@ def test_a_dead_runner_is_taken_over(tmp_path: Path) -> None:
     world.source(CREATE, fill(100, 4))
     with running(world) as first, running(world) as second:
         eventually(
-            lambda: len(set(_owners_or_none(world).values())) == 2,
+            lambda: len(set(owners_or_none(world).values())) == 2,
             what="both have sinks",
         )
         first.kill()
@@ -109,7 +109,7 @@ def _has_reached(world: World, tenant: str, snapshot: int) -> bool:
     return newest is not None and int(newest.split("-")[1], 16) >= snapshot
 
 
-def _owners_or_none(world: World) -> dict[str, str]:
+def owners_or_none(world: World) -> dict[str, str]:
     try:
         return owners(world)
     except sqlite3.OperationalError:  # the store is still being made

@@ -19,6 +19,7 @@ import yaml
 from pyspark.sql import SparkSession
 
 from tests.patience import PATIENCE_S
+from tests.s3_server import S3Server
 from truecut.config.load import load
 from truecut.config.settings import Pipeline
 from truecut.lake import LakeAddress, attach_sql, connect, lake_of
@@ -40,6 +41,7 @@ class World:
     folder: Path
     spark: SparkSession | None
     document: dict[str, Any]
+    store: S3Server | None = None  # that some of its lakes keep their files in
     views: list[View] = field(default_factory=list)
     runs: int = 0
 
@@ -110,6 +112,8 @@ class World:
     @contextmanager
     def _attached(self, address: LakeAddress, *, create: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
         connection = _connection()
+        if self.store is not None:
+            self.store.reached_by(connection)
         patience = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -159,6 +163,20 @@ class World:
             runner.stop()
             thread.join(timeout=PATIENCE_S)
             assert not thread.is_alive(), "a stop must end the run"
+
+
+def in_store(document: dict[str, Any], server: S3Server, bucket: str, *lakes: str) -> dict[str, Any]:
+    """The same pipeline, with the files of these lakes (`source`, or sinks by name) in a bucket.
+
+    The secret stands in the environment: whoever finds it in a file has found a leak.
+    """
+    server.bucket(bucket)
+    spec = document["spec"]
+    for name, lake in [("source", spec["source"]), *((sink["name"], sink) for sink in spec["sinks"])]:
+        if name in lakes:
+            lake["data_path"] = f"s3://{bucket}/{name}"
+            lake["storage"] = server.storage(secret="${S3_SECRET}")
+    return document
 
 
 _of_thread = threading.local()

@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from tests.postgres_server import PostgresServer
+from tests.s3_server import S3Server
+from tests.sinks.world import reach
 from truecut.config.secret import Secret
 from truecut.lake import LakeAddress, parse_address
+from truecut.object_store import StorageSection, settle
 from truecut.sinks.postgres.address import PostgresAddress
 
 KINDS = ("duckdb", "sqlite", "postgres")
@@ -34,6 +37,21 @@ def make_lake(tmp_path: Path, postgres: PostgresServer) -> MakeLake:
             )
         scheme = "sqlite:" if kind == "sqlite" else ""
         return parse_address(f"{scheme}lakes/{number}.{kind}", data, base=tmp_path)
+
+    return make
+
+
+@pytest.fixture
+def make_lake_in_store(tmp_path: Path, s3: S3Server) -> Callable[..., LakeAddress]:
+    """Addresses of lakes that do not exist yet, their files in a bucket; `storage` as the test changes it."""
+    reach(s3)
+    s3.bucket("sinks")
+
+    def make(*, bucket: str = "sinks", **storage: Any) -> LakeAddress:
+        number = next(_numbers)
+        data = f"s3://{bucket}/{number}"
+        said = settle(StorageSection(**s3.storage(**storage)), data)
+        return parse_address(f"sqlite:lakes/{number}.db", data, base=tmp_path, storage=said)
 
     return make
 

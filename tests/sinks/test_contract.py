@@ -1,5 +1,5 @@
-"""The laws that every sink keeps: DuckLake on each kind of catalog, PostgreSQL, a sink in memory; faults
-break them."""
+"""The laws that every sink keeps: DuckLake on each kind of catalog and in an object store, PostgreSQL, a sink
+in memory; faults break them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class DatabaseBench:
         return [row[2:] for row in found]
 
 
-BACK_ENDS = (*KINDS, "memory", "server")
+BACK_ENDS = (*KINDS, "memory", "server", "store")
 # What may be wrong with a sink, and a law that does not bear it.
 FAULTS: dict[str, Callable[[SinkBench], None]] = {
     "no fence": sinks.test_a_newer_token_fences_the_older_one_out,
@@ -100,11 +100,18 @@ FAULTS: dict[str, Callable[[SinkBench], None]] = {
 
 
 @pytest.fixture(params=BACK_ENDS)
-def bench(request: Any, make_lake: MakeLake, make_database: MakeDatabase) -> SinkBench:
+def bench(
+    request: Any,
+    make_lake: MakeLake,
+    make_lake_in_store: Callable[[], LakeAddress],
+    make_database: MakeDatabase,
+) -> SinkBench:
     """A new destination of each kind."""
     RAN.note(request.param, request.function.__name__)
     if request.param == "server":
         return DatabaseBench(make_database())
+    if request.param == "store":
+        return LakeBench(request.param, make_lake_in_store())
     if request.param == "memory":
         return MemoryBench()
     return LakeBench(request.param, make_lake(request.param))

@@ -10,6 +10,7 @@ from typing import Any
 
 import duckdb
 
+from tests.s3_server import S3Server
 from truecut.lake import LakeAddress, attach_sql, connect
 from truecut.sinks.ducklake.sink import DuckLakeSink
 from truecut.testing.orders import (
@@ -55,6 +56,7 @@ __all__ = [
     "persisted",
     "places_of",
     "position",
+    "reach",
     "read",
     "rows",
     "seed",
@@ -83,6 +85,11 @@ def opened(address: LakeAddress) -> Iterator[duckdb.DuckDBPyConnection]:
 def _client() -> duckdb.DuckDBPyConnection:
     """A DuckDB apart from the sink's own; starting one takes longer than most tests."""
     return connect()
+
+
+def reach(server: S3Server) -> None:
+    """The tenants know the way to this store."""
+    server.reached_by(_client())
 
 
 def read(address: LakeAddress, table: str, columns: str = "*") -> list[tuple[Any, ...]]:

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, create_model
@@ -42,8 +42,8 @@ class Address(Protocol):
         """The folders of this machine that are written to; perhaps they do not exist yet."""
         ...
 
-    def data_folder(self) -> Path | None:
-        """The folder that must be nobody else's, if there is one on this machine."""
+    def data_folder(self) -> PurePath | None:
+        """The folder that must be nobody else's, if there is one: a Path on this machine, else in a store."""
         ...
 
     def places(self) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from truecut.config.kinds import SINKS
 from truecut.config.settings import Pipeline
@@ -44,17 +44,17 @@ def check_layout(pipeline: Pipeline) -> Check:
     return Check("data folders", f"{len(owners):,} in all", findings)
 
 
-def _folders(pipeline: Pipeline) -> dict[Path, list[str]]:
+def _folders(pipeline: Pipeline) -> dict[PurePath, list[str]]:
     """Folder → the lakes in it, each lake once."""
     folders: dict[str, str] = {}
     lakes = [("source", pipeline.source.address), *((sink.name, sink.address) for sink in pipeline.sinks)]
-    known: set[tuple[Path, object]] = set()
-    owners: dict[Path, list[str]] = {}
+    known: set[tuple[PurePath, object]] = set()
+    owners: dict[PurePath, list[str]] = {}
     for name, address in lakes:
         data = address.data_folder()
         if data is None:
             continue
-        folder = Path(os.path.realpath(data))
+        folder = Path(os.path.realpath(data)) if isinstance(data, Path) else data
         lake = folder, address.identity(folders)
         if lake not in known:
             known.add(lake)
@@ -62,7 +62,9 @@ def _folders(pipeline: Pipeline) -> dict[Path, list[str]]:
     return owners
 
 
-def _clashes(folder: Path, names: list[str], owners: Mapping[Path, list[str]]) -> Iterator[tuple[str, str]]:
+def _clashes(
+    folder: PurePath, names: list[str], owners: Mapping[PurePath, list[str]]
+) -> Iterator[tuple[str, str]]:
     for name in names[1:]:
         yield name, names[0]
     above = next((parent for parent in folder.parents if parent in owners), None)
@@ -71,10 +73,11 @@ def _clashes(folder: Path, names: list[str], owners: Mapping[Path, list[str]]) -
             yield name, owners[above][0]
 
 
-def _shared_folder(name: str, other: str, folder: Path) -> Fault:
+def _shared_folder(name: str, other: str, folder: PurePath) -> Fault:
+    place = folder if isinstance(folder, Path) else str(folder).replace(":/", "://", 1)
     return Fault(
         "TC4020",
-        f"{name} keeps its files in {folder}, where {other} keeps its own; a clean-up of orphaned"
+        f"{name} keeps its files in {place}, where {other} keeps its own; a clean-up of orphaned"
         " files in one lake would delete the other's",
         "Give each catalog a `data_path` of its own, none inside another.",
     )

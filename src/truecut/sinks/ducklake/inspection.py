@@ -17,14 +17,16 @@ import duckdb
 from truecut.config.settings import SinkSettings
 from truecut.errors import Fault, TruecutError
 from truecut.folders import denied, not_writable
-from truecut.lake import LakeAddress, attach_sql, connect, fault_of, identifier, lake_of, without_trace
+from truecut.lake import LakeAddress, attach, connect, fault_of, identifier, lake_of, without_trace
 from truecut.model.cursor import Cursor
 from truecut.model.finding import Finding
 from truecut.model.table import TableName
+from truecut.object_store import is_remote
 from truecut.patience import patiently
 from truecut.sinks.contract import SinkLook
 from truecut.sinks.copies import foreign_table
 from truecut.sinks.ducklake.cursor import SCHEMA, TABLE, find_cursor
+from truecut.sinks.ducklake.store_check import check_store
 
 THREADS = 8
 _CURSOR_TABLE = ("table", f"{SCHEMA}.{TABLE}")
@@ -57,6 +59,8 @@ def unfit(sink: SinkSettings, look: SinkLook) -> Iterator[Finding]:
         yield Finding(sink.name, fault_of(trouble, what=f"sink {sink.name}"))
     for fault in look.refused.values():
         yield Finding(sink.name, fault)
+    if address.data_path is None or is_remote(address.data_path):
+        yield from check_store(sink, new=new)
 
 
 def _read_only(address: LakeAddress) -> OSError | None:
@@ -81,7 +85,7 @@ def _once(root: duckdb.DuckDBPyConnection, pipeline: str, sink: SinkSettings) ->
     alias = f"look_{next(_aliases)}"
     with closing(root.cursor()) as connection:
         try:
-            connection.execute(attach_sql(lake_of(sink.address), alias, read_only=True))
+            attach(connection, lake_of(sink.address), alias, read_only=True)
         except (duckdb.Error, OSError) as error:
             if "explicitly disabled" in str(error):  # a database without a lake in it: one would be made
                 return _nothing(sink)

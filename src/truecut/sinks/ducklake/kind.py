@@ -13,6 +13,7 @@ from truecut.config.kinds import Address
 from truecut.config.section import SinkSection, Text
 from truecut.config.settings import SinkSettings
 from truecut.lake import LakeAddress, check_engine, lake_of, parse_address, usable_catalog
+from truecut.object_store import StorageSection, settle, usable_data_path
 
 if TYPE_CHECKING:
     from truecut.model.finding import Check, Finding
@@ -26,8 +27,11 @@ class DuckLakeSinkSection(SinkSection):
     type: Literal["ducklake"] = Field(description="Kind of sink.")
     catalog: Text = Field(description="As for the source. Created when it does not exist.")
     data_path: Text | None = Field(
-        default=None, description="Where the data goes, if the catalog does not know it already."
+        default=None,
+        description="Where the data goes, if the catalog does not know it already: a folder, or"
+        " `s3://BUCKET/PREFIX`.",
     )
+    storage: StorageSection | None = Field(default=None, description="As for the source.")
 
 
 class DuckLakeSinkKind:
@@ -43,7 +47,9 @@ class DuckLakeSinkKind:
 
     def settle(self, section: DuckLakeSinkSection, *, base: Path) -> LakeAddress:
         """The lake's address."""
-        return parse_address(usable_catalog(section.catalog), section.data_path, base=base)
+        data_path = usable_data_path(section.data_path)
+        storage = settle(section.storage, data_path)
+        return parse_address(usable_catalog(section.catalog), data_path, base=base, storage=storage)
 
     def called(self, address: Address, table: str) -> str:
         """As at the source."""

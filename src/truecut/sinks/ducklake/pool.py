@@ -21,7 +21,8 @@ from pathlib import Path
 import duckdb
 
 from truecut import pulse
-from truecut.lake import LakeAddress, attach_sql, connect, identifier, literal
+from truecut.lake import LakeAddress, attach, connect, identifier, literal
+from truecut.object_store import is_remote
 
 # Idle attachments in one process: half a megabyte each, and for PostgreSQL two connections of its server,
 # which has a hundred for everybody unless its owner says otherwise.
@@ -235,14 +236,14 @@ def _attach(connection: duckdb.DuckDBPyConnection, address: LakeAddress, *, crea
     attachment = Attachment(f"sink_{next(_aliases)}", address)
     if create:
         _make_folders(address)
-    sql = attach_sql(address, attachment.alias, create=create, small_blocks=create and _is_new_file(address))
+    new_file = create and _is_new_file(address)
     try:
-        connection.execute(sql)
+        attach(connection, address, attachment.alias, create=create, small_blocks=new_file)
     except duckdb.Error:
         # Perhaps the server has no connection left because we keep them.
         if address.kind != "postgres" or not _forget(connection):
             raise
-        connection.execute(sql)
+        attach(connection, address, attachment.alias, create=create, small_blocks=new_file)
     attachment.file = _file_id(address)
     return attachment
 
@@ -265,7 +266,7 @@ def _is_new_file(address: LakeAddress) -> bool:
 def _make_folders(address: LakeAddress) -> None:
     if address.kind != "postgres":
         Path(address.target.reveal()).parent.mkdir(parents=True, exist_ok=True)
-    if address.data_path is not None and "://" not in address.data_path:
+    if address.data_path is not None and not is_remote(address.data_path):
         Path(address.data_path).mkdir(parents=True, exist_ok=True)
 
 

@@ -22,7 +22,8 @@ import duckdb
 from truecut import pulse
 from truecut.config.secret import Secret
 from truecut.errors import ExitCode, Fault, Retry, TruecutError
-from truecut.lake import UNKNOWN, LakeAddress, attach_sql, connect, fault_of, identifier
+from truecut.lake import UNKNOWN, LakeAddress, attach, connect, fault_of, identifier
+from truecut.object_store import FILE_GONE as GONE_FROM_STORE
 
 KEPT_MAX = 4  # idle attachments in one process
 _MISLED = "statistics_propagation,compressed_materialization"
@@ -112,7 +113,7 @@ class _Process:
     def _attach(self, address: LakeAddress) -> _Attachment:
         self.attached += 1
         attachment = _Attachment(f"source_{self.attached}")
-        self.database.execute(attach_sql(address, attachment.alias, read_only=True, trust_data_path=True))
+        attach(self.database, address, attachment.alias, read_only=True, trust_data_path=True)
         if address.shared:
             try:
                 attachment.mark = self._look(attachment)
@@ -204,7 +205,7 @@ def pinned(address: LakeAddress, own: duckdb.DuckDBPyConnection) -> Iterator[Lak
             shutil.copyfile(original, copy)
             with suppress(FileNotFoundError):
                 shutil.copyfile(original + ".wal", copy + ".wal")
-        copied = LakeAddress("duckdb", Secret(copy), address.data_path)
+        copied = replace(address, target=Secret(copy))
         with attached(copied, own, name=str(address), passing=True) as lake:
             yield lake
 
@@ -250,7 +251,9 @@ def attached(
 
 
 def _fault(error: duckdb.Error | OSError, *, what: str) -> Fault:
-    if isinstance(error, duckdb.IOException) and "no such file" in str(error).lower():
+    known = fault_of(error, what=what)
+    local = isinstance(error, duckdb.IOException) and "no such file" in str(error).lower()
+    if local or known.code == GONE_FROM_STORE:
         return Fault(
             FILE_GONE,
             f"{what}: a data file is gone; it was cleaned up while it was being read, or lies elsewhere",
@@ -266,7 +269,6 @@ def _fault(error: duckdb.Error | OSError, *, what: str) -> Fault:
         )
     if isinstance(error, duckdb.CatalogException) and "does not exist at version" in str(error):
         return name_gone(what)
-    known = fault_of(error, what=what)
     # A catalog that cannot be attached is invalid input, too, and has a symptom that is known.
     invalid = isinstance(error, duckdb.InvalidInputException) and known.code == UNKNOWN
     if invalid or isinstance(error, duckdb.ConversionException | duckdb.InternalException):
@@ -291,7 +293,7 @@ def name_gone(what: str) -> Fault:
 
 
 def _require_file(address: LakeAddress, *, passing: bool) -> None:
-    if address.kind == "postgres" or "://" in address.target.reveal():
+    if not address.is_file:
         return
     if not os.path.exists(address.target.reveal()):
         raise TruecutError(

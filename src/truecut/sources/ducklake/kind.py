@@ -10,6 +10,7 @@ from pydantic import Field
 from truecut.config.section import SourceSection, Text
 from truecut.config.settings import SourceSettings
 from truecut.lake import LakeAddress, check_engine, lake_of, parse_address, usable_catalog
+from truecut.object_store import StorageSection, settle, usable_data_path
 
 if TYPE_CHECKING:
     from truecut.config.beginning import Beginning
@@ -26,7 +27,11 @@ class DuckLakeSourceSection(SourceSection):
         description="The lake's catalog: a DuckDB file; or `sqlite:PATH`; or `postgres:CONNINFO`."
     )
     data_path: Text | None = Field(
-        default=None, description="Where the data is, if the catalog does not know it."
+        default=None,
+        description="Where the data is, if the catalog does not know it: a folder, or `s3://BUCKET/PREFIX`.",
+    )
+    storage: StorageSection | None = Field(
+        default=None, description="How its object store is reached. Left out: the usual chain."
     )
 
 
@@ -45,7 +50,9 @@ class DuckLakeSourceKind:
 
     def settle(self, section: DuckLakeSourceSection, *, base: Path) -> LakeAddress:
         """The lake's address."""
-        return parse_address(usable_catalog(section.catalog), section.data_path, base=base)
+        data_path = usable_data_path(section.data_path)
+        storage = settle(section.storage, data_path)
+        return parse_address(usable_catalog(section.catalog), data_path, base=base, storage=storage)
 
     def open(self, settings: SourceSettings, *, generation: int) -> DuckLakeSource:
         """The driver's side."""

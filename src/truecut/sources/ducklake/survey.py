@@ -16,6 +16,7 @@ from truecut.lake import LakeAddress, identifier, without_trace
 from truecut.model.finding import Check, Finding
 from truecut.model.position import Position
 from truecut.model.table import TableName
+from truecut.object_store import is_remote
 from truecut.patience import patiently
 from truecut.sources.contract import Observation, Outstanding, TableFacts, TableRead
 from truecut.sources.ducklake import catalog, files
@@ -78,7 +79,7 @@ class DuckLakeSurvey:
         with connection() as own, attached(self.address, own) as lake:
             told, has_files = catalog.data_path(lake)
         path = self.address.data_path or told
-        if not path or "://" in path:
+        if not path or is_remote(path):
             return []
         folder = Path.cwd() / path
         if has_files and not folder.is_dir():
