@@ -42,12 +42,17 @@ class Reports:
     sinks: Mapping[str, dict[str, Any]]
     last: Mapping[str, Any] = field(default_factory=dict)  # of whoever has seen the source last
     totals: Totals = field(default_factory=Totals)
+    owners: Mapping[str, str] = field(default_factory=dict)  # sink → who has its lease
 
 
 def read_reports(run: Run, pipeline: str, *, now_ms: int) -> Reports:
     """What the store's tables say, in the caller's transaction."""
     runners = run("SELECT runner, report, expires_ms FROM truecut_runner WHERE pipeline = ?", (pipeline,))
     sinks = run("SELECT sink, report FROM truecut_sink WHERE pipeline = ?", (pipeline,))
+    owners = run(
+        "SELECT sink, owner FROM truecut_lease WHERE pipeline = ? AND owner IS NOT NULL AND expires_ms > ?",
+        (pipeline, now_ms),
+    )
     told = [(name, json.loads(report), int(expires) > now_ms) for name, report, expires in runners]
     return Reports(
         running=any(alive for _, _, alive in told),
@@ -55,6 +60,7 @@ def read_reports(run: Run, pipeline: str, *, now_ms: int) -> Reports:
         sinks={sink: json.loads(report) for sink, report in sinks},
         last=max((report for _, report, _ in told), key=_seen_at_ms, default={}),
         totals=totals.read(run, pipeline),
+        owners={str(sink): str(owner) for sink, owner in owners},
     )
 
 

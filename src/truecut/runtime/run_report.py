@@ -133,6 +133,7 @@ class View:
                     "status": copy.status,
                     "at": text_of(copy.at),
                     "error": _trouble_of(table, copy),
+                    "tries": copy.failures,  # in vain, in a row
                     "resumed": 0 if copy.durable is None else copy.durable.resumed,
                     "rows_applied": self._written.get((name, table), Written()).applied,
                 }

@@ -105,6 +105,13 @@ class Laws:
                 if max(waits) > PROMPT_MS:
                     raise Broken(f"OthersGoOn: {table} at {sink.name} had to wait {waits} ms")
 
+    def others_are_there(self, sinks: Iterable[Sink], *, without: str) -> None:
+        """Whatever can be read was carried to its end."""
+        for sink in sinks:
+            for table in sink.cursor.copies.keys() - {without}:
+                if self._oldest_lack_ms(sink, table):
+                    raise Broken(f"OthersAreThere: {table} at {sink.name} is at {sink.place(table)}")
+
     def _oldest_lack_ms(self, sink: Sink, table: str) -> int:
         if table in sink.holds():
             return 0
