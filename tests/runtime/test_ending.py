@@ -49,15 +49,15 @@ def test_what_retrying_cannot_mend_is_the_end() -> None:
 
 
 def test_a_table_that_another_runner_holds_has_not_arrived() -> None:
-    """Its sink's other tables have. That is final when the owner is known to live: one that was killed seems
-    to, as long as its leases last, and then the sink becomes ours."""
+    """Its sink's other tables have: that is the end, as far as anybody can tell. Without an owner it is not:
+    the sink becomes ours, or somebody else's."""
     state = delivery.lose(owned({"a": 5}, head=5), ["a"])
     held = Elsewhere({"main.u": at(5)}, {T: f"{T} is held: somebody changed it"})
     outcome, final = judge(state, at(5), {"a": held})
-    assert (outcome.reached, final) == (False, False)
+    assert (outcome.reached, final) == (False, True)
     assert outcome.stragglers == {"a": f"{T} is held: somebody changed it"}
-    assert judge(state, at(5), {"a": replace(held, owned=True)}) == (outcome, True)
-    behind = replace(held, places={"main.u": at(4)}, owned=True)
+    assert not judge(state, at(5), {})[1]
+    behind = replace(held, places={"main.u": at(4)})
     assert not judge(state, at(5), {"a": behind})[1], "that one is still on its way"
 
 
@@ -82,7 +82,7 @@ def test_whoever_stands_beyond_a_position_has_not_stopped_there() -> None:
     beyond = f"{T} stands at {at(5)} already, beyond {at(3)}"
     assert (outcome.reached, outcome.stragglers, final) == (False, {"a": beyond}, True)
     assert judge(state, at(3), {})[0].reached, "a run until caught up has got there"
-    theirs = {"a": Elsewhere({T: at(5)}, owned=True)}
+    theirs = {"a": Elsewhere({T: at(5)})}
     assert judge(delivery.lose(state, ["a"]), at(3), theirs, exact=True) == (outcome, True)
 
 

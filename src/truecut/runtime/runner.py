@@ -86,7 +86,7 @@ class Runner:
             refresh_ms=pipeline.lease_ms,
             on_store=self._store_is,
         )
-        self._bulletin = Bulletin(control, self._background, self._view, on_store=self._store_is)
+        self._bulletin = Bulletin(control, self._background, self._view, runner=name, on_store=self._store_is)
         self._requests = Requests(
             pipeline.state,
             self._machine,
@@ -302,7 +302,7 @@ class Runner:
 
     @property
     def _settled(self) -> bool:
-        """Whoever was alive when we began has renewed its leases since; those of all others may be ours."""
+        """The leases of whoever was killed before we began have run out, and may be ours."""
         return self._clock.now_ms() - self._started_ms > 2 * self._pipeline.lease_ms
 
     def _judge(self) -> tuple[Outcome, bool]:
@@ -312,7 +312,7 @@ class Runner:
                 reached=False, stragglers={"source": fault.message if fault else "no answer"}
             ), False
         alone = all(sink.phase != "unowned" for sink in self._state.sinks.values())
-        elsewhere = {} if alone else self._bulletin.elsewhere(but=self._name, settled=self._settled)
+        elsewhere = {} if alone else self._bulletin.elsewhere(but=self._name)
         outcome, final = judge(
             self._state,
             self._target,

@@ -43,19 +43,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """A sink of another runner, as that one has told.
+    """A sink of another runner that is alive and sees to it, as it has told."""
 
-    `owned`: that runner was alive after we had begun, so that it is known to see to the sink.
-    """
-
-    places: Mapping[str, Position | None] = field(
-        default_factory=dict
-    )  # of tables that go on; None: no place
+    places: Mapping[str, Position | None]  # of tables that go on; None: it has none
     stuck: Mapping[str, str] = field(default_factory=dict)  # tables that do not, and why
-    owned: bool = False
-
-
-NOBODY = Elsewhere()
 
 
 def judge(
@@ -75,11 +66,14 @@ def judge(
     behind: dict[str, str] = {}
     final = True
     for name, why in here.items():
-        sink, told = state.sinks[name], elsewhere.get(name, NOBODY)
-        if why is None or _is_there(told, target, state.head, exact=exact):
+        sink = state.sinks[name]
+        told = elsewhere.get(name) if sink.phase == "unowned" else None
+        if why is None or (told is not None and _is_there(told, target, state.head, exact=exact)):
             continue
-        behind[name] = why if sink.phase != "unowned" else _told_why(told, target, exact=exact) or why
-        final = final and (name in given_up or _hopeless(state, sink, target, told))
+        behind[name] = why if told is None else _told_why(told, target, exact=exact) or why
+        passed = exact and beyond(places(sink), target) is not None
+        stays = _hopeless(state, sink, target) if sink.phase != "unowned" else _left_there(sink, target, told)
+        final = final and (passed or stays or name in given_up)
     return Outcome(reached=not behind, stragglers=behind), final
 
 
@@ -87,8 +81,7 @@ def _behind(state: Delivery, sink: SinkState, target: Position, *, exact: bool) 
     """Why the sink has not reached the target; None when it has, with every table."""
     if outrun(state, sink):
         return "it stands in a later history of the source than the last look has shown"
-    places = {table: copy.at for table, copy in sink.copies.items()}
-    if exact and (passed := beyond(places, target)):
+    if exact and (passed := beyond(places(sink), target)):
         return passed
     held = [(table, copy) for table, copy in sink.copies.items() if copy.status == "held"]
     if held:
@@ -104,6 +97,14 @@ def _behind(state: Delivery, sink: SinkState, target: Position, *, exact: bool) 
         if copy.fault is not None:
             return unread(table, copy.fault)
     return "paused" if sink.paused else "not there yet"
+
+
+def places(sink: SinkState) -> dict[str, Position | None]:
+    """Where its tables stand; one that is to be seeded where it stood: no place moves back."""
+    return {
+        table: copy.at if copy.at is not None or copy.durable is None else copy.durable.at
+        for table, copy in sink.copies.items()
+    }
 
 
 def beyond(places: Mapping[str, Position | None], target: Position) -> str | None:
@@ -124,12 +125,17 @@ def unread(table: str, fault: Fault) -> str:
     return f"{table} cannot be read now: {fault.message}"
 
 
-def _hopeless(state: Delivery, sink: SinkState, target: Position, told: Elsewhere) -> bool:
-    """Nothing that we do by ourselves will change this: all that can move has arrived. Of a sink that is not
-    ours its owner has to say that: otherwise it may get there, or we may claim it."""
-    if sink.phase == "unowned":
-        places = [at for table, at in told.places.items() if table not in sink.paused_tables]
-        return sink.paused or (told.owned and all(at is not None and at >= target for at in places))
+def _left_there(sink: SinkState, target: Position, told: Elsewhere | None) -> bool:
+    """Of a sink that is not ours its owner has to say that nothing will change: otherwise it may get there,
+    or we may claim it."""
+    if sink.paused or told is None:
+        return sink.paused
+    moving = [at for table, at in told.places.items() if table not in sink.paused_tables]
+    return all(at is not None and at >= target for at in moving)
+
+
+def _hopeless(state: Delivery, sink: SinkState, target: Position) -> bool:
+    """Nothing that we do by ourselves will change this: all that can move has arrived."""
     if outrun(state, sink):
         return False
     failed = sink.fault is not None and sink.fault.retry is not Retry.RETRYABLE

@@ -13,7 +13,8 @@ import pytest
 
 from truecut.core import delivery
 from truecut.model.order import Receipt
-from truecut.runtime import bulletin, runner, until
+from truecut.runtime import bulletin, runner, totals, until
+from truecut.runtime.bulletin import Bulletin
 from truecut.runtime.control import ControlStore
 from truecut.runtime.generations import Generations
 from truecut.runtime.leases import Leases
@@ -37,6 +38,11 @@ _ask = Leases._ask
 _window = Planner.window
 _job = Planner.job
 _told = bulletin._told
+_elsewhere = Bulletin.elsewhere
+
+
+def _always(*_: Any, **__: Any) -> bool:
+    return True
 
 
 def _never(*_: Any, **__: Any) -> bool:
@@ -72,10 +78,15 @@ def _untroubled(sink: Any) -> Any:
     return sink.with_copies({table: replace(copy, fault=None) for table, copy in sink.copies.items()})
 
 
-def _held_is_there(report: Any, sink: Any, *, owned: bool) -> Any:
+def _held_is_there(report: Any, sink: Any) -> Any:
     """A sink's place is believed, though a table of it is held."""
-    told = _told(report, sink, owned=owned)
-    return replace(told, stuck={})
+    return replace(_told(report, sink), stuck={})
+
+
+def _dead_are_believed(told: Bulletin, *, but: str) -> Any:
+    """As long as their leases last."""
+    told._living.update(told.reports.runners)
+    return _elsewhere(told, but=but)
 
 
 def _slot_not_freed(runner: Runner, wave: Any, fault: Any) -> None:
@@ -203,8 +214,10 @@ FAULTS: dict[str, tuple[str, Kind, list[tuple[Any, str, Any]]]] = {
     ),
     "recovery_blames_all": ("OneDeadlineOnce", "hang", [(Runner, "_recovery_failed", _all_to_blame)]),
     "held_is_there": ("CaughtUpIsReached", "relay", [(bulletin, "_told", _held_is_there)]),
+    "dead_are_believed": ("CaughtUpIsReached", "relay", [(Bulletin, "elsewhere", _dead_are_believed)]),
     "requests_not_waited_for": ("RequestsAreAnswered", "relay", [(Requests, "pending", _never)]),
     "what_is_gone_is_waited_for": ("WhatIsGoneIsNamed", "gone", [(until, "is_unreadable", _never)]),
+    "told_again_counts_again": ("CountedOnce", "storm", [(totals, "_is_new", _always)]),
     "gap_of_a_reader_not_told": (
         "EveryCopyBecomesCurrent",
         "storm",
