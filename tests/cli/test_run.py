@@ -10,6 +10,7 @@ import urllib.request
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import psutil
@@ -22,6 +23,7 @@ from tests.e2e.process import started
 from tests.e2e.world import World, eventually, tenants_document
 from tests.patience import PATIENCE_S
 from truecut.lake import lake_of
+from truecut.model.position import Position
 from truecut.runtime.control import open_control
 from truecut.sources.ducklake.source import DuckLakeSource
 
@@ -173,6 +175,31 @@ def test_nothing_to_do_is_found_out_without_spark(tmp_path: Path) -> None:
     world.source(INSERT.format(30, 40))
     ended = truecut("run", world.file.name, "--until-caught-up", cwd=tmp_path, JAVA_HOME="/nowhere")
     assert (ended.returncode, "TC5002" in ended.stderr) == (3, True)
+
+
+def test_a_position_that_sinks_have_passed_is_refused_without_spark(tmp_path: Path) -> None:
+    """Nobody goes back: exit 1, each sink with its place, nothing is written. Exactly there is reached."""
+    world = World(tmp_path, None, tenants_document(tenants=["t0", "t1"]))
+    world.source(CREATE, INSERT.format(0, 30))
+    pipeline = world.pipeline()
+    seed(pipeline, "t0", "t1")
+    seen = DuckLakeSource(lake_of(pipeline.source.address), generation=1).observe()
+    with closing(open_control(pipeline.control, pipeline=pipeline.name)) as control:
+        control.generation(seen.identity)
+        control.report_sinks({"t0": {"tables": {}}, "t1": {"tables": {}}})
+    before, head = Position(1, seen.head.place - 1), seen.head
+
+    def run_until(position: object) -> CompletedProcess[str]:
+        options = ("--until-position", str(position))
+        return truecut("run", world.file.name, *options, cwd=tmp_path, JAVA_HOME="/nowhere")
+
+    for given in (before, before.place):
+        ended = run_until(given)
+        assert (ended.returncode, "TC3019" in ended.stderr) == (1, True), ended.stderr
+        for sink in ("t0", "t1"):
+            assert f"  {sink}: main.events stands at {head} already, beyond {before}\n" in ended.stderr
+    assert "it is of an earlier source" in run_until(Position(0, head.place)).stderr
+    assert run_until(head).returncode == 0
 
 
 def test_the_time_that_the_start_takes_counts(tmp_path: Path) -> None:

@@ -79,10 +79,14 @@ def recovered(
 def told(state: Delivery, cursors: Mapping[str, Cursor], *, late: bool = False) -> Delivery:
     """Recovery of whoever is due, as the sinks answer it."""
     state, effects = delivery.start_recovery(state, now_ms=NEVER, late=late)
-    (effect,) = effects
-    assert isinstance(effect, Recover)
-    receipts = [Receipt(n, epoch, "applied", cursor=cursors[n]) for n, (epoch, _) in effect.sinks.items()]
-    return delivery.recovered(state, receipts, now_ms=0)[0]
+    assert effects
+    while effects:
+        (effect,) = effects
+        assert isinstance(effect, Recover)
+        receipts = [Receipt(n, epoch, "applied", cursor=cursors[n]) for n, (epoch, _) in effect.sinks.items()]
+        state, _ = delivery.recovered(state, receipts, now_ms=0)
+        state, effects = delivery.start_recovery(state, now_ms=NEVER, late=late)
+    return state
 
 
 def two_tables(t: CopyState | None, u: CopyState | None, *, head: int, oldest: int = 0) -> Delivery:

@@ -27,6 +27,7 @@ from truecut.core.delivery import (
     CopySettings,
     Delivery,
     RaiseToken,
+    Recover,
     SinkState,
 )
 from truecut.errors import Retry
@@ -98,6 +99,34 @@ def test_a_job_that_fails_as_a_whole_is_tried_in_halves() -> None:
         state = told(state, dict.fromkeys(state.sinks, cursor(1)))
     assert failed <= 8
     assert not any(sink.late for sink in state.sinks.values())
+
+
+def test_a_recovery_that_fails_as_a_whole_is_tried_in_halves() -> None:
+    """Nobody becomes late by it, so nobody has to wait for the late ones' recoveries; one sink that breaks
+    every job it is in keeps the others waiting for log2(n) failures."""
+    state = delivery.acquire(owned({f"s{n}": 1 for n in range(64)}, head=2), {f"s{n}": 2 for n in range(64)})
+    failed = 0
+    while any(sink.phase != "ready" for name, sink in state.sinks.items() if name != "s13"):
+        state, (effect,) = delivery.start_recovery(state, now_ms=NEVER)
+        assert isinstance(effect, Recover)
+        if "s13" in effect.sinks:
+            failed += 1
+            state, effects = delivery.recovery_failed(state, effect, FAULT, now_ms=0)
+            assert effects == []
+        else:
+            heard = [Receipt(n, epoch, "applied", cursor=cursor(1)) for n, (epoch, _) in effect.sinks.items()]
+            state, _ = delivery.recovered(state, heard, now_ms=0)
+    assert failed <= 7
+    assert not any(sink.late for sink in state.sinks.values())
+    assert (state.sinks["s13"].phase, state.sinks["s13"].fault) == ("acquired", FAULT)
+
+
+def test_a_recovery_that_failed_says_nothing_of_a_sink_that_was_reset_since() -> None:
+    """D4: a lease that was lost meanwhile stays lost."""
+    state, (effect,) = delivery.start_recovery(delivery.acquire(owned({"a": 1}, head=2), {"a": 2}), now_ms=0)
+    assert isinstance(effect, Recover)
+    lost = delivery.lose(state, ["a"])
+    assert delivery.recovery_failed(lost, effect, FAULT, now_ms=0) == (lost, [])
 
 
 @pytest.mark.parametrize("kind", ["seed", "persist"])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.machine import FAULT, NEVER, T, at, copy, owned
+from tests.core.machine import FAULT, NEVER, T, at, copy, owned, wave_of
 from tests.runtime.quiet import FENCED, pipeline_in
 from truecut.core import delivery
 from truecut.core.delivery import Delivery, RaiseToken, Recover
@@ -19,7 +19,7 @@ from truecut.errors import Retry
 from truecut.model.cursor import Cursor
 from truecut.model.order import Receipt
 from truecut.runtime.control import open_control
-from truecut.runtime.until import Until, judge
+from truecut.runtime.until import UNREAD_TRIES, Elsewhere, Until, judge
 
 
 def refused(state: Delivery, receipt: Receipt) -> tuple[Delivery, list[delivery.Effect]]:
@@ -45,7 +45,45 @@ def test_what_retrying_cannot_mend_is_the_end() -> None:
     assert judge(state, at(5), {})[1]
     state = delivery.lose(state, ["a"])
     assert not judge(state, at(5), {})[1]
-    assert judge(state, at(5), {"a": at(5)})[0].reached
+    assert judge(state, at(5), {"a": Elsewhere({T: at(5)})})[0].reached
+
+
+def test_a_table_that_another_runner_holds_has_not_arrived() -> None:
+    """Its sink's other tables have: that is the end, as far as anybody can tell. Without an owner it is not:
+    the sink becomes ours, or somebody else's."""
+    state = delivery.lose(owned({"a": 5}, head=5), ["a"])
+    held = Elsewhere({"main.u": at(5)}, {T: f"{T} is held: somebody changed it"})
+    outcome, final = judge(state, at(5), {"a": held})
+    assert (outcome.reached, final) == (False, True)
+    assert outcome.stragglers == {"a": f"{T} is held: somebody changed it"}
+    assert not judge(state, at(5), {})[1]
+    behind = replace(held, places={"main.u": at(4)})
+    assert not judge(state, at(5), {"a": behind})[1], "that one is still on its way"
+
+
+def test_what_cannot_be_read_is_the_end_after_a_few_tries() -> None:
+    """Nothing else is left to do, and the table and the reason are named; before, it is tried again."""
+    state, effects = delivery.start_wave(owned({"a": 1}, head=5))
+    for tried in range(1, UNREAD_TRIES + 1):
+        wave = wave_of(effects)
+        assert not judge(state, at(5), {})[1], "a try is under way"
+        unread = Receipt("a", wave.sinks["a"].epoch, "aborted", unread={T: FAULT})
+        state, _ = delivery.wave_done(state, wave.id, upto=at(5), receipts=[unread], now_ms=0)
+        outcome, final = judge(state, at(5), {})
+        assert (outcome.reached, final) == (False, tried == UNREAD_TRIES)
+        assert outcome.stragglers == {"a": f"{T} cannot be read now: {FAULT.message}"}
+        state, effects = delivery.start_wave(state, now_ms=NEVER)
+
+
+def test_whoever_stands_beyond_a_position_has_not_stopped_there() -> None:
+    """It cannot go back: final, and said so, ours or not."""
+    state = owned({"a": 5, "b": 3}, head=3)
+    outcome, final = judge(state, at(3), {}, exact=True)
+    beyond = f"{T} stands at {at(5)} already, beyond {at(3)}"
+    assert (outcome.reached, outcome.stragglers, final) == (False, {"a": beyond}, True)
+    assert judge(state, at(3), {})[0].reached, "a run until caught up has got there"
+    theirs = {"a": Elsewhere({T: at(5)})}
+    assert judge(delivery.lose(state, ["a"]), at(3), theirs, exact=True) == (outcome, True)
 
 
 def test_a_sink_that_was_given_up_is_not_waited_for() -> None:
@@ -63,7 +101,7 @@ def test_whoever_is_ahead_of_our_look_has_not_arrived() -> None:
     state, _ = refused(state, Receipt("a", 0, "applied", cursor=Cursor(at(3, 2), 1, {T: later})))
     outcome, final = judge(state, at(9), {})
     assert (outcome.reached, final) == (False, False)
-    assert not judge(delivery.lose(state, ["a"]), at(9), {"a": at(3, 2)})[0].reached
+    assert not judge(delivery.lose(state, ["a"]), at(9), {"a": Elsewhere({T: at(3, 2)})})[0].reached
     state = delivery.observe(state, identity="one", oldest=at(0, 2), head=at(9, 2))
     assert not judge(state, at(9, 2), {})[0].reached
 

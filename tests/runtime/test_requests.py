@@ -60,10 +60,10 @@ def test_a_request_is_kept_until_the_sinks_show_it(tmp_path: Path) -> None:
     pauses.resume(tmp_path, table=T)
     asked.obey()
     asked.answer()
-    assert (held(machine), asked.open, asked_for(tmp_path)) == (set(), True, True)
+    assert (held(machine), asked.pending(of_others=False), asked_for(tmp_path)) == (set(), True, True)
     persist(machine)
     asked.obey()
-    assert (asked.open, asked_for(tmp_path)) == (False, True)
+    assert (asked.pending(of_others=False), asked_for(tmp_path)) == (False, True)
     asked.answer()
     assert not asked_for(tmp_path)
 

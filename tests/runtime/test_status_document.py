@@ -1,4 +1,5 @@
-"""What `status` says of a pipeline that nobody runs: by where each table was left, and what is paused now."""
+"""What `status` says of a pipeline that nobody runs: by where each table was left, and what is paused now; of
+sinks that came into its file, or were taken out, while somebody does."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from truecut.config.load import load
 from truecut.model.position import Position
 from truecut.runtime.control import Reports
 from truecut.runtime.heads import Heads
+from truecut.runtime.health import complaints
 from truecut.runtime.pauses import Pauses
 from truecut.runtime.standing import Standing
 from truecut.runtime.status_document import status_document
@@ -60,3 +62,32 @@ def test_what_was_paused_when_it_was_left_counts_again(
 def test_a_table_that_nobody_has_told_of_is_not_there(tmp_path: Path) -> None:
     """It came into the file since the last run."""
     assert sink_of(tmp_path, {"state": "current", "tables": {}}, Pauses()) == ("behind", None)
+
+
+def told_of(folder: Path, *, sinks: dict[str, dict[str, Any]], owners: dict[str, str]) -> dict[str, Any]:
+    """The document's sinks by name, while a run goes on that has these leases."""
+    file = folder / "p.yaml"
+    file.write_text(MINIMAL)
+    reports = Reports(running=True, runners={"r": {}}, sinks=sinks, owners=owners)
+    document = status_document(load(file, environ={}), reports, Pauses())
+    return {sink["name"]: sink for sink in document["sinks"]}
+
+
+def test_a_removed_sink_is_retired_when_no_run_delivers_to_it_any_more(tmp_path: Path) -> None:
+    """Its line was taken out of the file while a run goes on: until that one has let it go, it is what it is,
+    and nobody's concern."""
+    left = {"state": "behind", "cursor": str(HEAD), "lag_ms": 9_000, "error": None, "tables": {}}
+    gone = told_of(tmp_path, sinks={"gone": left}, owners={"gone": "r"})["gone"]
+    assert (gone["state"], gone["lag_ms"], gone["in_file"]) == ("behind", 9_000, False)
+    assert "a run that goes on still delivers to it" in gone["note"]
+    assert not any("gone" in found for found in complaints({"copies": [], "sinks": [gone]}, lag_max_ms=0))
+    gone = told_of(tmp_path, sinks={"gone": left}, owners={})["gone"]
+    assert (gone["state"], gone["lag_ms"], gone["in_file"], gone["note"]) == ("retired", None, False, None)
+
+
+def test_an_added_sink_is_said_to_wait_for_the_next_run(tmp_path: Path) -> None:
+    """A run that goes on does not know of it: it is behind, nobody knows how far, and the note says why."""
+    ((name, added),) = told_of(tmp_path, sinks={}, owners={}).items()
+    assert (added["state"], added["lag_ms"]) == ("behind", None)
+    assert "when it is restarted" in added["note"]
+    assert told_of(tmp_path, sinks={}, owners={name: "r"})[name]["note"] is None, "a run is about to seed it"

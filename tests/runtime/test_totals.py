@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -26,12 +27,19 @@ def _at(place: int, generation: int = 1) -> Position:
     return Position(generation, place)
 
 
+_numbers = count(1)
+
+
 def _window(rows: int, after: int, upto: int) -> Tally:
-    return Tally(unrouted=[Unrouted(TABLE, rows, _at(after), _at(upto))])
+    return _tally(Unrouted(TABLE, rows, _at(after), _at(upto)))
+
+
+def _tally(*unrouted: Unrouted) -> Tally:
+    return Tally(unrouted=unrouted, runner="r", number=next(_numbers))
 
 
 def _seed(rows: int, upto: Position) -> Tally:
-    return Tally(unrouted=[Unrouted(TABLE, rows, start_of(upto.generation), upto)])
+    return _tally(Unrouted(TABLE, rows, start_of(upto.generation), upto))
 
 
 def test_a_window_that_is_read_again_counts_once(store: ControlStore) -> None:
@@ -53,11 +61,25 @@ def test_a_seed_counts_where_nothing_was_counted_before(store: ControlStore) -> 
 
 def test_rows_written_add_up_over_runners(store: ControlStore) -> None:
     """Each tells what is new; the total is that of all."""
-    for rows in (Written(10, 10), Written(5)):
-        store.report_sinks({}, Tally({("s", TABLE): rows}))
+    for runner, number, rows in (("r", 1, Written(10, 10)), ("other", 1, Written(2)), ("r", 2, Written(3))):
+        store.report_sinks({}, Tally({("s", TABLE): rows}, runner=runner, number=number))
     totals = store.reports().totals
     assert totals.written == {("s", TABLE): Written(15, 10)}
     assert totals.by_sink() == {"s": 15}
+
+
+def test_what_is_told_again_counts_once(store: ControlStore) -> None:
+    """The store's answer was lost, so nobody knows whether it has taken it: the same number is the same
+    tally. Who has signed off is forgotten, so that the store does not grow; who has not is remembered."""
+    for runner in ("r", "s"):
+        for number in (1, 1, 2, 2):
+            store.report_sinks({}, Tally({("s", TABLE): Written(5)}, runner=runner, number=number))
+    assert store.reports().totals.by_sink() == {"s": 20}
+    store.leave("r")
+    store.report_sinks({}, Tally({("s", TABLE): Written(5)}, runner="s", number=2))
+    assert store.reports().totals.by_sink() == {"s": 20}
+    with store._db.transaction("p"):
+        assert store._db.run("SELECT runner FROM truecut_tally WHERE pipeline = ?", ("p",)) == [("s",)]
 
 
 def test_the_head_outlives_the_runner_that_saw_it(store: ControlStore) -> None:

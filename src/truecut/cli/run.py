@@ -156,8 +156,9 @@ class _Command:
         return starting, self._session(starting), control
 
     def _nothing_to_do(self) -> View | None:
-        """Where everything stands, if all of it is where it shall be. Spark is not needed to see that."""
-        from truecut.runtime.dry_run import look_ahead, nothing_lacks
+        """Where everything stands, if all of it is where it shall be. Spark is not needed to see that, nor
+        that it has gone further already."""
+        from truecut.runtime.dry_run import look_ahead, nothing_lacks, passed_by
         from truecut.runtime.run_report import View
 
         try:
@@ -166,6 +167,8 @@ class _Command:
             if error.fault.retry is not Retry.RETRYABLE:
                 raise
             return None  # busy: the run waits for it
+        if self.until.position is not None and (refusal := passed_by(outlook, self.until.position)):
+            raise refusal
         if not nothing_lacks(outlook, self.until.position):
             return None
         view = View(self.pipeline)

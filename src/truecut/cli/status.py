@@ -72,6 +72,8 @@ def _print(document: Mapping[str, Any]) -> None:
     _print_table(console, ("table", "state", "rows seeded", "rows unrouted"), map(_table, document["tables"]))
     for sink in document["sinks"]:
         _print_error(console, sink["name"], sink["error"])
+        if sink["note"] is not None:
+            console.print(Text(f"{sink['name']}: {sink['note']}"))
 
 
 def _print_table(console: Console, names: Sequence[str], rows: Any) -> None:

@@ -39,6 +39,11 @@ def failed(sink: SinkState, fault: Fault | None, retry_at_ms: int) -> SinkState:
     )
 
 
+def in_broken_job(sink: SinkState, fault: Fault, now_ms: int, jitter: float) -> SinkState:
+    """It was among those of a job that failed as a whole. No single sink is to blame, so none is late."""
+    return failed(sink, fault, delayed(sink.failures, fault, now_ms, jitter))
+
+
 def refused(sink: SinkState, receipt: Receipt, retry_at_ms: int) -> SinkState:
     """The sink itself failed or did not answer in time: it leaves its group."""
     fault = receipt.fault
@@ -66,7 +71,7 @@ def at_cursor(state: Delivery, sink: SinkState, cursor: Cursor) -> SinkState:
         table: copy_at(state, table, cursor.copies.get(table), wanted)
         for table, wanted in sink.settings.items()
     }
-    return replace(sink, phase="ready", cursor=cursor.position, copies=copies)
+    return replace(sink, phase="ready", cursor=cursor.position, copies=copies, broken_recoveries=0)
 
 
 def committed(

@@ -133,7 +133,8 @@ def lose(state: Delivery, sinks: Iterable[str]) -> Delivery:
 def start_recovery(state: Delivery, *, now_ms: int, late: bool = False) -> tuple[Delivery, list[Effect]]:
     """StartRecovery: one job takes over all sinks whose lease is new or whose last order is in doubt.
 
-    Late sinks in a job of their own, so that one which hangs each time delays the punctual ones once.
+    Late sinks in a job of their own, so that one which hangs each time delays the punctual ones once. After
+    recoveries that failed as a whole in halves, those with the fewest first.
     Not before the source was observed: a cursor means something only in the history it came from.
     """
     if state.head is None:
@@ -146,8 +147,10 @@ def start_recovery(state: Delivery, *, now_ms: int, late: bool = False) -> tuple
     }
     if not due:
         return state, []
-    state = state.with_sinks({name: replace(sink, phase="recovering") for name, sink in due.items()})
-    return state, [Recover({name: (sink.epoch, sink.token) for name, sink in due.items()}, late)]
+    broken = min(sink.broken_recoveries for sink in due.values())
+    members = part([name for name, sink in due.items() if sink.broken_recoveries == broken], broken)
+    state = state.with_sinks({name: replace(due[name], phase="recovering") for name in members})
+    return state, [Recover({name: (due[name].epoch, due[name].token) for name in members}, late)]
 
 
 def recovered(
@@ -171,9 +174,15 @@ def recovered(
 def recovery_failed(
     state: Delivery, effect: Recover, fault: Fault, *, now_ms: int, jitter: float = 0.0
 ) -> tuple[Delivery, list[Effect]]:
-    """RecoveryFail for all: the job itself failed."""
-    receipts = [Receipt(name, epoch, "failed", fault=fault) for name, (epoch, _) in effect.sinks.items()]
-    return recovered(state, receipts, now_ms=now_ms, jitter=jitter)
+    """RecoveryFail for all: the job itself failed. As with a wave, no single sink is to blame: a punctual one
+    must not come to wait for the late ones' recoveries by it."""
+    changed = {}
+    for name, (epoch, _) in effect.sinks.items():
+        sink = state.sinks[name]
+        if answers.awaited(sink, epoch, "recovering"):
+            failed = answers.in_broken_job(sink, fault, now_ms, jitter)
+            changed[name] = replace(failed, broken_recoveries=sink.broken_recoveries + 1)
+    return state.with_sinks(changed), []
 
 
 # --- waves --------------------------------------------------------------------------------------------
@@ -199,7 +208,7 @@ def start_wave(state: Delivery, *, now_ms: int = 0, late: bool = False) -> tuple
         chosen = max(groups, key=lambda lack: (len(groups[lack]), -lack.broken_waves, lack.place))
     else:
         chosen = min(groups, key=lambda lack: (lack.place, lack.broken_waves, -len(groups[lack])))
-    members = part(state, groups[chosen])
+    members = part(groups[chosen], chosen.broken_waves)
     upto_max = min((lack.place for lack in groups if lack.place > chosen.place), default=state.head)
     orders = {
         name: {table: changes(state.sinks[name].copies[table]) for table in chosen.tables} for name in members
@@ -225,10 +234,10 @@ def start_seed(state: Delivery, *, now_ms: int, late: bool = False) -> tuple[Del
                 groups.setdefault((tables, sink.broken_waves), []).append(name)
     if not groups:
         return state, []
-    (tables, _), members = max(groups.items(), key=lambda item: len(item[1]))
+    (tables, broken_waves), members = max(groups.items(), key=lambda item: len(item[1]))
     orders = {
         name: {table: replaces(state.sinks[name].copies[table]) for table in tables}
-        for name in part(state, members)
+        for name in part(members, broken_waves)
     }
     return start(state, [wave_of(state, "seed", orders, tables, None, state.head, late=late)])
 
@@ -358,7 +367,7 @@ def wave_failed(
     for name, order in wave.sinks.items():
         sink = state.sinks[name]
         if _is_out(sink, order, wave_id):
-            failed = answers.failed(sink, fault, answers.delayed(sink.failures, fault, now_ms, jitter))
+            failed = answers.in_broken_job(sink, fault, now_ms, jitter)
             changed[name] = replace(failed, broken_waves=sink.broken_waves + 1)
     return state.with_sinks(changed), []
 

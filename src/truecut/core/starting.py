@@ -40,9 +40,9 @@ def may_stream(state: Delivery, sink: SinkState) -> bool:
     return free and not outrun(state, sink)
 
 
-def part(state: Delivery, members: list[str]) -> list[str]:
+def part(members: list[str], broken: int) -> list[str]:
     """All of a group, or half as many after each job that failed as a whole."""
-    return members[: max(1, len(members) >> state.sinks[members[0]].broken_waves)]
+    return members[: max(1, len(members) >> broken)]
 
 
 def changes(copy: Copy) -> CopyOrder:

@@ -71,6 +71,7 @@ class SinkState:
     copies: Mapping[str, Copy] = field(default_factory=dict)
     failures: int = 0
     broken_waves: int = 0  # jobs in a row that failed as a whole with this sink among others
+    broken_recoveries: int = 0  # the same of the jobs that were to recover it
     retry_at_ms: int = 0
     fault: Fault | None = None
     late: bool = False  # left its group; gets small waves of its own until it keeps up with the others

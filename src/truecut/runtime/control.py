@@ -42,19 +42,30 @@ class Reports:
     sinks: Mapping[str, dict[str, Any]]
     last: Mapping[str, Any] = field(default_factory=dict)  # of whoever has seen the source last
     totals: Totals = field(default_factory=Totals)
+    owners: Mapping[str, str] = field(default_factory=dict)  # sink → who has its lease
+    alive_until_ms: Mapping[str, int] = field(
+        default_factory=dict
+    )  # those that are alive; heartbeats renew it
 
 
 def read_reports(run: Run, pipeline: str, *, now_ms: int) -> Reports:
     """What the store's tables say, in the caller's transaction."""
     runners = run("SELECT runner, report, expires_ms FROM truecut_runner WHERE pipeline = ?", (pipeline,))
     sinks = run("SELECT sink, report FROM truecut_sink WHERE pipeline = ?", (pipeline,))
+    owners = run(
+        "SELECT sink, owner FROM truecut_lease WHERE pipeline = ? AND owner IS NOT NULL AND expires_ms > ?",
+        (pipeline, now_ms),
+    )
     told = [(name, json.loads(report), int(expires) > now_ms) for name, report, expires in runners]
+    alive_until_ms = {str(name): int(expires) for name, _, expires in runners if int(expires) > now_ms}
     return Reports(
         running=any(alive for _, _, alive in told),
         runners={name: report for name, report, alive in told if alive},
         sinks={sink: json.loads(report) for sink, report in sinks},
         last=max((report for _, report, _ in told), key=_seen_at_ms, default={}),
         totals=totals.read(run, pipeline),
+        owners={str(sink): str(owner) for sink, owner in owners},
+        alive_until_ms=alive_until_ms,
     )
 
 
@@ -152,6 +163,7 @@ class ControlStore:
                 "UPDATE truecut_lease SET owner = NULL WHERE pipeline = ? AND owner = ?",
                 (self._pipeline, runner),
             )
+            totals.signed_off(self._db.run, self._pipeline, runner, now_ms=self._now_ms())
             rows = self._db.run(
                 "SELECT report FROM truecut_runner WHERE pipeline = ? AND runner = ?",
                 (self._pipeline, runner),
@@ -216,8 +228,8 @@ class ControlStore:
     def report_sinks(
         self, reports: Mapping[str, Mapping[str, Any]], tally: Tally = NOTHING
     ) -> Mapping[str, int]:
-        """What `status` shows of these sinks, and what was counted since the last time. Returns the rows that
-        no sink wanted, of all runs and runners, by table."""
+        """What `status` shows of these sinks, and what was counted since the last time: told again because no
+        answer came, it counts once. Returns the rows that no sink wanted, of all runs and runners."""
         with self._db.transaction(self._pipeline):
             if reports:
                 self._db.run(
@@ -225,7 +237,7 @@ class ControlStore:
                     " DO UPDATE SET report = excluded.report",
                     *((self._pipeline, sink, json.dumps(report)) for sink, report in reports.items()),
                 )
-            totals.add(self._db.run, self._pipeline, tally)
+            totals.add(self._db.run, self._pipeline, tally, now_ms=self._now_ms())
             return totals.unrouted(self._db.run, self._pipeline)
 
     def reports(self) -> Reports:
@@ -235,7 +247,8 @@ class ControlStore:
 
     def forget(self) -> bool:
         """Remove this pipeline from the store; True when no other is in it."""
-        tables = [f"truecut_{name}" for name in ("lease", "runner", "sink", "source", "rows", "unrouted")]
+        names = ("lease", "runner", "sink", "source", "tally", "rows", "unrouted")
+        tables = [f"truecut_{name}" for name in names]
         with self._db.transaction(self._pipeline):
             for table in tables:
                 self._db.run(f"DELETE FROM {table} WHERE pipeline = ?", (self._pipeline,))

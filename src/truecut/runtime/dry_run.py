@@ -6,7 +6,7 @@ Nothing is written: sinks are only looked at, so tokens are made up and no fence
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +14,7 @@ from truecut.config.settings import Pipeline
 from truecut.core import delivery
 from truecut.core.copies import recorded
 from truecut.core.delivery import Copy, Delivery, SinkState
+from truecut.errors import ExitCode, TruecutError
 from truecut.model.cursor import Cursor
 from truecut.model.order import Receipt
 from truecut.model.position import Position
@@ -21,11 +22,13 @@ from truecut.runtime.control_readonly import Known, peek
 from truecut.runtime.generations import least, shown_by
 from truecut.runtime.orders import wanted
 from truecut.runtime.pauses import Pauses, read_pauses
+from truecut.runtime.until import beyond, places
 from truecut.sinks.contract import SinkLook
 from truecut.sinks.registry import look_at_sinks
 from truecut.sources.contract import Observation
 from truecut.sources.registry import survey_source
 
+NAMED_MAX = 20
 Reason = Literal["new", "gap", "source replaced", "settings changed", "resumed"]
 
 
@@ -71,6 +74,29 @@ def nothing_lacks(outlook: Outlook, target: Position | None) -> bool:
         and not asked
         and goal <= outlook.seen.head
         and all(_is_there(sink, goal) for sink in outlook.state.sinks.values())
+    )
+
+
+def passed_by(outlook: Outlook, target: Position) -> TruecutError | None:
+    """Why no run could stop every sink exactly there: some stand beyond it, or it is of an earlier source."""
+    head = outlook.seen.head
+    if target.generation < head.generation:
+        why = f"  it is of an earlier source than the one that is there now, whose head is {head}"
+        return _cannot_stop_at(target, [why])
+    found = {name: beyond(places(sink), target) for name, sink in sorted(outlook.state.sinks.items())}
+    lines = [f"  {name}: {why}" for name, why in found.items() if why is not None]
+    return _cannot_stop_at(target, lines) if lines else None
+
+
+def _cannot_stop_at(target: Position, why: Sequence[str]) -> TruecutError:
+    more = [f"  and {len(why) - NAMED_MAX} more"] if len(why) > NAMED_MAX else []
+    told = "\n".join([*why[:NAMED_MAX], *more])
+    return TruecutError(
+        "TC3019",
+        f"a run cannot stop at {target}:\n{told}",
+        fix="Sinks do not go back. Give a position at or beyond where they stand (`truecut status FILE`), or "
+        "run `--until-caught-up`.",
+        exit_code=ExitCode.FAILED,
     )
 
 

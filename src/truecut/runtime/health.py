@@ -31,7 +31,7 @@ def _of_copies(status: Mapping[str, Any]) -> Iterator[str]:
 def _of_sinks(status: Mapping[str, Any], lag_max_ms: int) -> Iterator[str]:
     held = {copy["sink"] for copy in status["copies"] if copy["state"] == "failed"}
     for sink in status["sinks"]:
-        if sink["state"] in _EXCUSED:
+        if sink["state"] in _EXCUSED or not sink["in_file"]:
             continue
         if sink["state"] == "failed" and sink["name"] not in held:
             yield f"sink {sink['name']} failed: {(sink['error'] or {}).get('code')}"

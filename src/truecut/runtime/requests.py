@@ -7,7 +7,7 @@ removed, when every sink's own cursor shows it, our sinks' and those of other ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from truecut.core import delivery
@@ -45,11 +45,11 @@ class Requests:
         """Whether some sink, of whomever, has still to answer a request."""
         return any(self._waiting.values())
 
-    @property
-    def open(self) -> bool:
-        """Whether one of our sinks has still to answer a request, and can."""
+    def pending(self, *, of_others: bool, but: Collection[str] = ()) -> bool:
+        """Whether a sink has still to answer a request, and can: ours (those that have not failed), and
+        `of_others` also those that are not ours yet, `but` for these."""
         sinks = self._machine.state.sinks
-        able = {name for name, sink in sinks.items() if sink.phase == "ready" and not sink.paused}
+        able = {name for name, sink in sinks.items() if name not in but and _is_able(sink, of_others)}
         return any(waiting & able for waiting in self._waiting.values())
 
     def obey(self) -> None:
@@ -103,6 +103,12 @@ class Requests:
         sinks = self._machine.state.sinks
         told = self._answered_elsewhere(table)
         return {name for name, answered in told.items() if answered >= asked and _is_other(sinks.get(name))}
+
+
+def _is_able(sink: SinkState, of_others: bool) -> bool:
+    if sink.phase == "unowned":
+        return of_others and not sink.paused
+    return not sink.paused and sink.fault is None
 
 
 def _is_other(sink: SinkState | None) -> bool:

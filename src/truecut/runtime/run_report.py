@@ -90,16 +90,10 @@ class View:
             known[sink, table] = known.get((sink, table), Written()).plus(written)
 
     def take_tally(self) -> Tally:
-        """What the control store has still to be told; whoever takes it gives it back if that fails."""
+        """What the control store has still to be told; whoever takes it tells it."""
         tally = Tally(self._untold, tuple(self._untold_windows))
         self._untold, self._untold_windows = {}, []
         return tally
-
-    def give_back(self, tally: Tally) -> None:
-        """The store was not told."""
-        for place, written in tally.written.items():
-            self._untold[place] = self._untold.get(place, Written()).plus(written)
-        self._untold_windows[:0] = tally.unrouted
 
     def refresh(self, state: Delivery) -> None:
         """Bring the lines up to date. Only sinks that are ours: others report themselves."""
@@ -133,6 +127,7 @@ class View:
                     "status": copy.status,
                     "at": text_of(copy.at),
                     "error": _trouble_of(table, copy),
+                    "tries": copy.failures,  # in vain, in a row
                     "resumed": 0 if copy.durable is None else copy.durable.resumed,
                     "rows_applied": self._written.get((name, table), Written()).applied,
                 }

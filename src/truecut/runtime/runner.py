@@ -86,7 +86,7 @@ class Runner:
             refresh_ms=pipeline.lease_ms,
             on_store=self._store_is,
         )
-        self._bulletin = Bulletin(control, self._background, self._view, on_store=self._store_is)
+        self._bulletin = Bulletin(control, self._background, self._view, runner=name, on_store=self._store_is)
         self._requests = Requests(
             pipeline.state,
             self._machine,
@@ -293,10 +293,17 @@ class Runner:
     def _ended(self) -> bool:
         if not self._until.finite:
             return False
-        outcome, final = self._judge()
         limit = self._until.timeout_ms
-        late = limit is not None and self._clock.now_ms() - self._started_ms > limit
-        return outcome.reached or late or (final and not self._requests.open)
+        if limit is not None and self._clock.now_ms() - self._started_ms > limit:
+            return True
+        outcome, final = self._judge()
+        asked = self._requests.pending(of_others=not self._settled, but=self._leases.given_up)
+        return (outcome.reached or final) and not asked
+
+    @property
+    def _settled(self) -> bool:
+        """The leases of whoever was killed before we began have run out, and may be ours."""
+        return self._clock.now_ms() - self._started_ms > 2 * self._pipeline.lease_ms
 
     def _judge(self) -> tuple[Outcome, bool]:
         if self._target is None:
@@ -305,8 +312,14 @@ class Runner:
                 reached=False, stragglers={"source": fault.message if fault else "no answer"}
             ), False
         alone = all(sink.phase != "unowned" for sink in self._state.sinks.values())
-        elsewhere = {} if alone else self._bulletin.positions(but=self._name)
-        outcome, final = judge(self._state, self._target, elsewhere, given_up=self._leases.given_up)
+        elsewhere = {} if alone else self._bulletin.elsewhere(but=self._name)
+        outcome, final = judge(
+            self._state,
+            self._target,
+            elsewhere,
+            given_up=self._leases.given_up,
+            exact=self._until.position is not None,
+        )
         left = {name: fault.message for name, fault in self._leases.given_up.items()}
         told = {name: left.get(name, why) for name, why in outcome.stragglers.items()}
         return replace(outcome, stragglers=told), final

@@ -1,7 +1,8 @@
 """The document behind `truecut status`: what the runners last reported, put together.
 
 While somebody runs the pipeline, lag is as that runner told it; of one that nobody runs, as the source itself
-says now (`standing`). Totals are those of all runs.
+says now (`standing`). Totals are those of all runs. A run knows the file as it was when it began: what was
+added or taken out since is told as it is, with a note.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from truecut.runtime.standing import Standing
 from truecut.runtime.totals import Written
 
 SCHEMA = "truecut.status/v1"
+ADDED = "no run has taken it up yet; one that began before it was in the file does so when it is restarted"
+REMOVED = "it was taken out of the file, but a run that goes on still delivers to it, until it is restarted"
 
 
 def status_document(
     pipeline: Pipeline, reports: Reports, pauses: Pauses, standing: Standing | None = None
 ) -> dict[str, Any]:
-    """`truecut.status/v1`. Sinks that were taken out of the file are listed as retired."""
+    """`truecut.status/v1`. Sinks that were taken out of the file are listed as retired, once no run delivers
+    to them any more."""
     return _Status(pipeline, reports, pauses, standing, reports.totals.by_sink()).document()
 
 
@@ -43,16 +47,15 @@ class _Status:
     def document(self) -> dict[str, Any]:
         wanted = {sink.name for sink in self.pipeline.sinks}
         sinks = [self._sink(sink) for sink in self.pipeline.sinks]
-        retired = [
-            self._retired(name, report) for name, report in self.reports.sinks.items() if name not in wanted
-        ]
+        others = {name: report for name, report in self.reports.sinks.items() if name not in wanted}
+        removed = [self._removed(name, report) for name, report in others.items()]
         return {
             "schema": SCHEMA,
             "pipeline": self.pipeline.name,
             "state": self._state(sinks),
             "observed_at": _iso(self.now_ms),
             "source": self._source(),
-            "sinks": sinks + retired,
+            "sinks": sinks + removed,
             "tables": [self._table(str(table.name)) for table in self.pipeline.tables],
             "copies": [copy for sink in self.pipeline.sinks for copy in self._copies(sink)],
         }
@@ -88,13 +91,13 @@ class _Status:
     # --- sinks ----------------------------------------------------------------------------------------
 
     def _sink(self, sink: SinkSettings) -> dict[str, Any]:
-        report = self.reports.sinks.get(sink.name)
+        told = self.reports.sinks.get(sink.name)
         paused = self.pauses.everything or sink.name in self.pauses.sinks
-        if report is None:
-            report = {"state": "behind", "cursor": None, "lag_ms": None, "error": None}
+        report = told or {"state": "behind", "cursor": None, "lag_ms": None, "error": None}
         lag_ms = self._lag_ms(sink, report)
         state = "paused" if paused else self._state_now(str(report["state"]), lag_ms)
-        return self._line(sink.name, state, {**report, "lag_ms": lag_ms})
+        unknown = self.reports.running and not told and sink.name not in self.reports.owners
+        return self._line(sink.name, state, {**report, "lag_ms": lag_ms}, note=ADDED if unknown else None)
 
     def _lag_ms(self, sink: SinkSettings, report: Mapping[str, Any]) -> int | None:
         """As told by whoever runs it. While the source does not answer, nobody knows what has come since."""
@@ -123,10 +126,21 @@ class _Status:
             return state
         return "current" if lag_ms == 0 else "behind"
 
-    def _retired(self, name: str, report: Mapping[str, Any]) -> dict[str, Any]:
-        return self._line(name, "retired", {**report, "lag_ms": None, "error": None})
+    def _removed(self, name: str, report: Mapping[str, Any]) -> dict[str, Any]:
+        """Retired, unless some run has its lease: that one still delivers to it."""
+        if name in self.reports.owners:
+            return self._line(name, str(report["state"]), report, in_file=False, note=REMOVED)
+        return self._line(name, "retired", {**report, "lag_ms": None, "error": None}, in_file=False)
 
-    def _line(self, name: str, state: str, report: Mapping[str, Any]) -> dict[str, Any]:
+    def _line(
+        self,
+        name: str,
+        state: str,
+        report: Mapping[str, Any],
+        *,
+        in_file: bool = True,
+        note: str | None = None,
+    ) -> dict[str, Any]:
         return {
             "name": name,
             "state": state,
@@ -134,6 +148,8 @@ class _Status:
             "lag_ms": report["lag_ms"],
             "rows_applied": self.applied.get(name, 0),
             "error": report.get("error"),
+            "in_file": in_file,
+            "note": note,
         }
 
     # --- tables ---------------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
 """What was counted, over all runs and runners of a pipeline: rows written, rows that no sink wanted.
 
-Owns two tables of the control store. Promises: what is added counts once for all runners; a window that is
-read again, by a late sink or after a crash, adds nothing to the rows that no sink wanted, nor does a table
-that is read whole once more. Rows written whose report was lost in a crash are not in the total: the sinks
-know their content, this is what `status` tells.
+Owns three tables of the control store. Promises: what is added counts once for all runners, also when the
+store's answer was lost and it is told again: each runner numbers its tallies, and the store knows the last
+one of each. A window that is read again, by a late sink or after a crash, adds nothing to the rows that no
+sink wanted, nor does a table that is read whole once more. Rows written whose report was lost in a crash are
+not in the total: the sinks know their content, this is what `status` tells.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from truecut.model.position import Position
 PLACE_MAX = (1 << 64) - 1
 Run = Callable[..., list[tuple[Any, ...]]]  # (sql, *rows)
 
+FORGET_MS = 7 * 24 * 3_600_000  # a runner that has not told anything for so long has nothing to tell again
+
 TABLES = (
+    "CREATE TABLE IF NOT EXISTS truecut_tally (pipeline TEXT NOT NULL, runner TEXT NOT NULL, "
+    "number BIGINT NOT NULL, told_ms BIGINT NOT NULL, PRIMARY KEY (pipeline, runner))",
     "CREATE TABLE IF NOT EXISTS truecut_rows (pipeline TEXT NOT NULL, sink TEXT NOT NULL, "
     "name TEXT NOT NULL, applied BIGINT NOT NULL, backfilled BIGINT NOT NULL, "
     "PRIMARY KEY (pipeline, sink, name))",
@@ -50,10 +55,12 @@ class Unrouted:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What is to be added: by (sink, table), and by window."""
+    """What is to be added: by (sink, table), and by window; the `number`th that this runner tells."""
 
     written: Mapping[tuple[str, str], Written] = field(default_factory=dict)
     unrouted: Sequence[Unrouted] = ()
+    runner: str = ""
+    number: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.written or self.unrouted)
@@ -82,8 +89,11 @@ def start_of(generation: int) -> Position:
     return Position(generation - 1, PLACE_MAX)
 
 
-def add(run: Run, pipeline: str, tally: Tally) -> None:
-    """In the caller's transaction. A window that begins before what was counted last is not counted."""
+def add(run: Run, pipeline: str, tally: Tally, *, now_ms: int) -> None:
+    """In the caller's transaction. A tally that was added before is not added again, nor is a window that
+    begins before what was counted last."""
+    if not tally or not _is_new(run, pipeline, tally, now_ms):
+        return
     if tally.written:
         run(
             "INSERT INTO truecut_rows VALUES (?, ?, ?, ?, ?) ON CONFLICT (pipeline, sink, name) DO UPDATE"
@@ -101,6 +111,29 @@ def add(run: Run, pipeline: str, tally: Tally) -> None:
             " WHERE truecut_unrouted.upto <= ?",
             *((pipeline, w.table, w.rows, str(w.upto), str(w.after)) for w in tally.unrouted),
         )
+
+
+def _is_new(run: Run, pipeline: str, tally: Tally, now_ms: int) -> bool:
+    """Whether the store does not know it; from now on it does."""
+    known = run(
+        "SELECT number FROM truecut_tally WHERE pipeline = ? AND runner = ?", (pipeline, tally.runner)
+    )
+    if known and int(known[0][0]) >= tally.number:
+        return False
+    run(
+        "INSERT INTO truecut_tally VALUES (?, ?, ?, ?) ON CONFLICT (pipeline, runner) DO UPDATE"
+        " SET number = excluded.number, told_ms = excluded.told_ms",
+        (pipeline, tally.runner, tally.number, now_ms),
+    )
+    return True
+
+
+def signed_off(run: Run, pipeline: str, runner: str, *, now_ms: int) -> None:
+    """In the caller's transaction: this runner tells nothing any more, and so do those of long ago."""
+    run(
+        "DELETE FROM truecut_tally WHERE pipeline = ? AND (runner = ? OR told_ms < ?)",
+        (pipeline, runner, now_ms - FORGET_MS),
+    )
 
 
 def unrouted(run: Run, pipeline: str) -> dict[str, int]:

@@ -12,7 +12,9 @@ from typing import Any, Literal
 import pytest
 
 from truecut.core import delivery
-from truecut.runtime import runner
+from truecut.model.order import Receipt
+from truecut.runtime import bulletin, runner, totals, until
+from truecut.runtime.bulletin import Bulletin
 from truecut.runtime.control import ControlStore
 from truecut.runtime.generations import Generations
 from truecut.runtime.leases import Leases
@@ -22,7 +24,7 @@ from truecut.runtime.requests import Requests
 from truecut.runtime.run_report import View
 from truecut.runtime.runner import Runner
 
-Kind = Literal["storm", "hang", "unread", "stop"]
+Kind = Literal["storm", "hang", "unread", "stop", "relay", "gone"]
 
 _recovered = Runner._recovered
 _recovery_failed = Runner._recovery_failed
@@ -35,6 +37,16 @@ _obey = Requests.obey
 _ask = Leases._ask
 _window = Planner.window
 _job = Planner.job
+_told = bulletin._told
+_elsewhere = Bulletin.elsewhere
+
+
+def _always(*_: Any, **__: Any) -> bool:
+    return True
+
+
+def _never(*_: Any, **__: Any) -> bool:
+    return False
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -66,6 +78,17 @@ def _untroubled(sink: Any) -> Any:
     return sink.with_copies({table: replace(copy, fault=None) for table, copy in sink.copies.items()})
 
 
+def _held_is_there(report: Any, sink: Any) -> Any:
+    """A sink's place is believed, though a table of it is held."""
+    return replace(_told(report, sink), stuck={})
+
+
+def _dead_are_believed(told: Bulletin, *, but: str) -> Any:
+    """As long as their leases last."""
+    told._living.update(told.reports.runners)
+    return _elsewhere(told, but=but)
+
+
 def _slot_not_freed(runner: Runner, wave: Any, fault: Any) -> None:
     runner._carry_out(delivery.wave_failed(runner._state, wave.id, fault, **runner._time_and_chance()))
 
@@ -81,6 +104,13 @@ def _all_recovered(end: Callable[..., None]) -> Callable[..., None]:
         end(runner, *answer)
 
     return ended
+
+
+def _all_to_blame(runner: Runner, effect: Any, fault: Any) -> None:
+    """A recovery that fails as a whole is taken for a failure of each of its sinks."""
+    runner._recovering.discard(effect.late)
+    receipts = [Receipt(name, epoch, "failed", fault=fault) for name, (epoch, _) in effect.sinks.items()]
+    runner._carry_out(delivery.recovered(runner._state, receipts, **runner._time_and_chance()))
 
 
 def _asked_once(leases: Leases, call: Any, then: Any, undo: Any = _nothing) -> None:
@@ -182,6 +212,12 @@ FAULTS: dict[str, tuple[str, Kind, list[tuple[Any, str, Any]]]] = {
             (Runner, "_recovery_failed", _all_recovered(_recovery_failed)),
         ],
     ),
+    "recovery_blames_all": ("OneDeadlineOnce", "hang", [(Runner, "_recovery_failed", _all_to_blame)]),
+    "held_is_there": ("CaughtUpIsReached", "relay", [(bulletin, "_told", _held_is_there)]),
+    "dead_are_believed": ("CaughtUpIsReached", "relay", [(Bulletin, "elsewhere", _dead_are_believed)]),
+    "requests_not_waited_for": ("RequestsAreAnswered", "relay", [(Requests, "pending", _never)]),
+    "what_is_gone_is_waited_for": ("WhatIsGoneIsNamed", "gone", [(until, "is_unreadable", _never)]),
+    "told_again_counts_again": ("CountedOnce", "storm", [(totals, "_is_new", _always)]),
     "gap_of_a_reader_not_told": (
         "EveryCopyBecomesCurrent",
         "storm",

@@ -36,6 +36,7 @@ class Laws:
     commits: int = 0
     delays: dict[str, dict[int, int]] = field(default_factory=dict)  # sink → place → ms until it was there
     delays_of: dict[tuple[str, str], int] = field(default_factory=dict)  # (sink, table) → the longest one
+    rows: dict[tuple[str, str], int] = field(default_factory=dict)  # (sink, table) → rows ever written
     aborts: dict[str, deque[int]] = field(default_factory=dict)
 
     def answered(self, sink: Sink, runner: str, token: int, receipt: Receipt) -> None:
@@ -48,6 +49,8 @@ class Laws:
         if sink.owner != runner or sink.cursor.token != token:
             raise Broken(f"Fence: {runner} wrote to {sink.name}, which {sink.owner} owns")
         self.commits += 1
+        for table, counts in receipt.counts.items():
+            self.rows[sink.name, table] = self.rows.get((sink.name, table), 0) + counts.puts
         self._note_holds(sink)
         for table, copy in sink.cursor.copies.items():
             before = self.places.get((sink.name, table), (0, copy.at))
@@ -104,6 +107,13 @@ class Laws:
                 waits = [self.delays_of.get((sink.name, table), 0), self._oldest_lack_ms(sink, table)]
                 if max(waits) > PROMPT_MS:
                     raise Broken(f"OthersGoOn: {table} at {sink.name} had to wait {waits} ms")
+
+    def others_are_there(self, sinks: Iterable[Sink], *, without: str) -> None:
+        """Whatever can be read was carried to its end."""
+        for sink in sinks:
+            for table in sink.cursor.copies.keys() - {without}:
+                if self._oldest_lack_ms(sink, table):
+                    raise Broken(f"OthersAreThere: {table} at {sink.name} is at {sink.place(table)}")
 
     def _oldest_lack_ms(self, sink: Sink, table: str) -> int:
         if table in sink.holds():
@@ -166,17 +176,32 @@ class Laws:
         if len(recent) > ABORTS_MAX:
             raise Broken(f"AbortedWaits: {len(recent)} orders for {sink} were aborted in {ABORTS_MS} ms")
 
+    def counted_once(self, counted: Mapping[tuple[str, str], int]) -> None:
+        """No total exceeds what was written; what a killed runner had not told is in none."""
+        for copy, rows in counted.items():
+            if rows > self.rows.get(copy, 0):
+                raise Broken(
+                    f"CountedOnce: {rows} rows of {copy} are told, {self.rows.get(copy, 0)} were written"
+                )
+
     def lacking(
-        self, sinks: Iterable[Sink], tables: Mapping[str, Iterable[str]], processes: Iterable[Process]
+        self,
+        sinks: Iterable[Sink],
+        tables: Mapping[str, Iterable[str]],
+        processes: Iterable[Process],
+        *,
+        rows_only: bool = False,
     ) -> list[str]:
-        """What is neither at the head nor held for a reason that came after the last request to go on."""
+        """What is neither at the head nor held for a reason that came after the last request to go on.
+        `rows_only`: what was read without rows for a sink may have to be read again by its next owner."""
         return [
             f"{table} at {sink.name}: {self._state(sink, table)}"
             for sink in sinks
             for table in tables[sink.name]
             if not self._held_rightly(sink, table, _hold_of(sink, table, processes))
             and not (
-                self._is_current(sink, table) and self._read_upto(sink, table, processes) == self.history.head
+                self._is_current(sink, table)
+                and (rows_only or self._read_upto(sink, table, processes) == self.history.head)
             )
         ]
 

@@ -1,6 +1,6 @@
 """One seeded life of a pipeline: several runners, as they are, in a world that does what it likes.
 
-    python -m tests.runtime.simulation.life SEED [storm|hang|unread|stop]     lives one life again
+    python -m tests.runtime.simulation.life SEED [storm|hang|unread|stop|relay|gone]     lives one life again
 
 A time of trouble, then everything heals; then every copy has to become current within bounded virtual time,
 a clean stop has to end, and a run until caught up has to get there. The laws (`laws`) are checked at every
@@ -61,6 +61,46 @@ def stop(seed: int, folder: Path, *, log: Log = _silent) -> Laws:
         return world.laws
 
 
+def relay(seed: int, folder: Path, *, log: Log = _silent) -> Laws:
+    """A table is held; perhaps somebody resumes it; perhaps its run is killed at about that time, perhaps
+    another run goes on. A run until caught up that starts at once says the truth about it."""
+    with _world(seed, folder, log, brisk=True) as world:
+        coin = world.clockwork.happens
+        for _ in range(world.clockwork.rng.choice([1, 2])):
+            world.birth()
+        weather.held(world)
+        _until(world, QUIET_MS)
+        if coin(0.7):
+            world.users.resume_table(weather.HELD)
+            _until(world, world.clockwork.between(0, 1_500))
+        world.stopping = True
+        for process in [process for process in world.processes if coin(0.7)]:
+            process.kill()
+        _require_caught_up(world)
+        return world.laws
+
+
+def gone(seed: int, folder: Path, *, log: Log = _silent) -> Laws:
+    """A table cannot be read any more: a run until caught up ends all the same, with everything else, and
+    says which one it is; also when another run goes on and has its sinks."""
+    with _world(seed, folder, log, brisk=True) as world:
+        world.birth()
+        table = weather.unread(world)
+        _until(world, QUIET_MS)
+        world.calm()
+        world.stopping = True
+        if world.clockwork.happens(0.5):
+            world.processes[0].kill()
+        world.birth(Until(caught_up=True))
+        process = world.processes[-1]
+        _until(world, HEALING_MS, lambda: process.over)
+        world.laws.others_are_there(world.cluster.sinks.values(), without=table)
+        outcome = process.outcome
+        if outcome is None or outcome.reached or any(table not in why for why in outcome.stragglers.values()):
+            raise Broken(f"WhatIsGoneIsNamed: {table}, {outcome}")
+        return world.laws
+
+
 @contextmanager
 def _world(seed: int, folder: Path, log: Log, *, brisk: bool = False) -> Iterator[World]:
     shutil.rmtree(folder, ignore_errors=True)
@@ -83,6 +123,8 @@ def _live(
         _require_stop(world)
         if world.clockwork.happens(0.3):
             _require_caught_up(world)
+        for store in world.stores:
+            world.laws.counted_once(store.rows_counted())
         return world.laws
 
 
@@ -133,14 +175,18 @@ def _require_caught_up(world: World) -> None:
     for _ in range(world.clockwork.between(0, 3)):
         world.history.commit()
     world.birth(Until(caught_up=True))
-    process = world.processes[0]
+    process = world.processes[-1]
     _until(world, HEALING_MS, lambda: process.over)
     held = any(sink.holds() for sink in world.cluster.sinks.values())
-    if process.outcome is None or process.outcome.reached == held or world.lacking():
-        raise Broken(f"CaughtUpIsReached: {process.outcome}, {world.lacking()}")
+    lacking = world.lacking(rows_only=bool(world.processes))  # a run that goes on may have let go of a sink
+    if process.outcome is None or process.outcome.reached == held or lacking:
+        raise Broken(f"CaughtUpIsReached: {process.outcome}, {lacking}")
+    if world.users.unanswered():
+        raise Broken(f"RequestsAreAnswered: {world.users.unanswered()} is still asked for")
 
 
 if __name__ == "__main__":
-    how = {"storm": storm, "hang": hang, "unread": unread, "stop": stop}[(sys.argv[2:] or ["storm"])[0]]
+    kinds = {"storm": storm, "hang": hang, "unread": unread, "stop": stop, "relay": relay, "gone": gone}
+    how = kinds[(sys.argv[2:] or ["storm"])[0]]
     with tempfile.TemporaryDirectory() as scratch:
         how(int(sys.argv[1]), Path(scratch) / "state", log=print)

@@ -17,7 +17,9 @@ from tests.runtime.simulation.process import Killed, Process
 from truecut.runtime.control import _TABLES
 from truecut.runtime.database import unreachable
 
-TABLES = tuple(f"truecut_{name}" for name in ("lease", "runner", "sink", "source", "rows", "unrouted"))
+TABLES = tuple(
+    f"truecut_{name}" for name in ("lease", "runner", "sink", "source", "tally", "rows", "unrouted")
+)
 
 
 @dataclass
@@ -48,6 +50,11 @@ class Store:
         """Everything that it knew is gone."""
         for table in TABLES:
             self.database.execute(f"DELETE FROM {table}")
+
+    def rows_counted(self) -> dict[tuple[str, str], int]:
+        """By sink and table, as `status` would tell."""
+        rows = self.database.execute("SELECT sink, name, applied FROM truecut_rows").fetchall()
+        return {(sink, table): applied for sink, table, applied in rows}
 
     def close(self) -> None:
         """The end of this life."""

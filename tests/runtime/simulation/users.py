@@ -66,6 +66,10 @@ class Users:
             path = next(self._folder.glob(f"resume/table={table}"))
             os.utime(path, ns=(asked_ns, asked_ns))
 
+    def unanswered(self) -> list[str]:
+        """Requests to go on whose files are still there."""
+        return sorted(path.name for path in self._folder.glob("resume/*"))
+
     def paused_since_ms(self, *, sink: str, table: str | None = None) -> int | None:
         """Since when nothing of this shall move; None: it may."""
         keys = ["all", f"sink={sink}", *([] if table is None else [f"table={table}"])]

@@ -13,6 +13,7 @@ from tests.runtime.simulation.world import World
 Span = tuple[int, int]
 RARELY: Span = (2_000, 25_000)
 NEVER_MS = 1 << 60
+HELD = TABLES[0]
 
 
 def storm(world: World) -> None:
@@ -82,6 +83,13 @@ def unread(world: World) -> str:
 
     clockwork.after_ms(clockwork.between(10_000, 15_000), begin)
     return table
+
+
+def held(world: World) -> None:
+    """A table of one sink has to stop, and stays so; then the source rests."""
+    again(world, world.history.commit, (200, 1_000))
+    world.clockwork.after_ms(10_000, lambda: world.cluster.stop_once("a", HELD))
+    world.clockwork.after_ms(30_000, world.calm)
 
 
 def hanging_seed(world: World) -> None:

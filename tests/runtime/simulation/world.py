@@ -109,10 +109,11 @@ class World:
         if not self.processes:
             self.birth()
 
-    def lacking(self) -> list[str]:
+    def lacking(self, *, rows_only: bool = False) -> list[str]:
         """What is not at the head, and not held for a good reason either."""
         carried = {sink.name: tuple(sink.modes) for sink in self.pipeline.sinks}
-        return self.laws.lacking(self.cluster.sinks.values(), carried, self.processes)
+        sinks = self.cluster.sinks.values()
+        return self.laws.lacking(sinks, carried, self.processes, rows_only=rows_only)
 
     def close(self) -> None:
         """The end of this world."""
