@@ -24,6 +24,7 @@ RUNS = (
     ("throughput", "--changes", "seed"),
     ("throughput", "--changes", "seed", "--rows", "10000000"),
     ("freshness",),
+    ("startup",),
     ("journal",),
 )
 

@@ -158,8 +158,8 @@ def setting_key(spark: dict[str, Any]) -> str:
 
 
 def test_nothing_to_do_is_found_out_without_spark(tmp_path: Path) -> None:
-    """Everything is where it shall be: exit 0 with a summary, and no JVM was started. Nor was anything imported
-    that takes longer than the look itself."""
+    """Everything is where it shall be: exit 0 with a summary, and no JVM was started. Nor was anything
+    imported that takes longer than the look itself."""
     world = World(tmp_path, None, tenants_document(tenants=["t0", "t1"]))
     world.source(CREATE, INSERT.format(0, 30))
     pipeline = world.pipeline()

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -100,8 +100,8 @@ class Starting:
             environ = {VARIABLE: self._zygote.address} if self._zygote is not None else {}
             self._jvm = Jvm(self._settings, log=self._log, environ=environ)
 
-    def session(self) -> SparkSession:
-        """Wait for it; JvmEnded, or whatever Spark raises, when it does not start."""
+    def session(self, note: Callable[[str], None] = lambda _: None) -> SparkSession:
+        """Wait for it; JvmEnded, or whatever Spark raises, when it does not start. `note` hears what for."""
         from pyspark.sql import SparkSession
 
         builder = SparkSession.builder
@@ -110,6 +110,7 @@ class Starting:
         if self._jvm is None:
             return builder.getOrCreate()
         self._jvm.wait()
+        note("starting Spark: the JVM is there, its session")
         with self._jvm.offered():
             session = builder.getOrCreate()
         self._has_session = True
