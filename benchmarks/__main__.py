@@ -26,6 +26,7 @@ RUNS = (
     ("throughput", "--changes", "seed"),
     ("throughput", "--changes", "seed", "--rows", "10000000"),
     ("freshness",),
+    ("startup",),
     ("journal",),
 )
 

@@ -36,3 +36,5 @@ sed -n '/^uv==/,/[^\\]$/p' requirements.lock >"$uv_lock"
 uv() { VIRTUAL_ENV=$(cd "$venv" && pwd) "$venv/bin/uv" --quiet "$@"; }
 uv pip install --require-hashes -r requirements.lock
 uv pip install --no-deps --no-build-isolation --editable .
+# Spark's classes, loaded once: every later start costs half. Where that cannot be done, it costs what it did.
+"$venv/bin/python" -m truecut.spark.archive >/dev/null 2>&1 || true

@@ -50,6 +50,14 @@ def test_without_a_dsn_the_file_is_right_as_it_is(tmp_path: Path) -> None:
     assert all(f"{key}:" in text for key in ("route_by", "for_each", "batch", "lease", "existing", "on_gap"))
 
 
+def test_a_key_that_is_missing_is_the_next_step(tmp_path: Path) -> None:
+    """A file that `validate` would refuse is not said to be ready."""
+    make_lake("source.db", tmp_path, "CREATE TABLE plans (name VARCHAR)", "CREATE TABLE events (id INTEGER)")
+    result = truecut("init", "--dsn", "source.db", cwd=tmp_path)
+    told = "wrote pipeline.yaml; next: name the key of main.plans, then truecut validate pipeline.yaml\n"
+    assert result.stderr == told
+
+
 def test_what_the_comments_show_is_right(tmp_path: Path) -> None:
     """With every commented section switched on, the file is still right."""
     truecut("init", cwd=tmp_path)

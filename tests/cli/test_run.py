@@ -160,7 +160,8 @@ def setting_key(spark: dict[str, Any]) -> str:
 
 
 def test_nothing_to_do_is_found_out_without_spark(tmp_path: Path) -> None:
-    """Everything is where it shall be: exit 0 with a summary, and no JVM was started."""
+    """Everything is where it shall be: exit 0 with a summary, and no JVM was started. Nor was anything
+    imported that takes longer than the look itself."""
     world = World(tmp_path, None, tenants_document(tenants=["t0", "t1"]))
     world.source(CREATE, INSERT.format(0, 30))
     pipeline = world.pipeline()
@@ -168,8 +169,11 @@ def test_nothing_to_do_is_found_out_without_spark(tmp_path: Path) -> None:
     with closing(open_control(pipeline.control, pipeline=pipeline.name)) as control:
         control.generation(DuckLakeSource(lake_of(pipeline.source.address), generation=1).observe().identity)
         control.report_sinks({"t0": {"tables": {}}, "t1": {"tables": {}}})
-    ended = truecut("run", world.file.name, "--until-caught-up", "--json", cwd=tmp_path, JAVA_HOME="/nowhere")
+    alone = {"JAVA_HOME": "/nowhere", "PYTHONPROFILEIMPORTTIME": "1"}
+    ended = truecut("run", world.file.name, "--until-caught-up", "--json", cwd=tmp_path, **alone)
     assert ended.returncode == 0, ended.stderr
+    imported = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}
+    assert imported & {"duckdb", "pandas", "pyspark"} == {"duckdb"}
     summary = json.loads(ended.stdout)
     assert (summary["outcome"], [sink["state"] for sink in summary["sinks"]]) == ("reached", ["current"] * 2)
     world.source(INSERT.format(30, 40))

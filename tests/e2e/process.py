@@ -124,11 +124,6 @@ def _gone() -> Iterator[None]:
 def _is_worker(process: psutil.Process, role: str) -> bool:
     try:
         parent = process.parent()
-        return (
-            "truecut.spark.daemon" in process.cmdline()
-            and parent is not None
-            and "java" not in parent.name()
-            and parent.environ().get("TRUECUT_ROLE") == role
-        )
+        return parent is not None and process.name() == parent.name() == f"truecut-{role}"
     except psutil.NoSuchProcess:
         return False

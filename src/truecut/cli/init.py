@@ -45,7 +45,9 @@ def command(source: str, dsn: str | None, sink: str, output: Path) -> None:
         raise click.BadParameter(error.message, param_hint="--dsn") from None
     example, of_tenant = sink_kind.example("copy"), sink_kind.example("lakes/{tenant}")
     _write(output, pipeline_text(output, beginning, sink=example, tenant_sink=of_tenant))
-    click.echo(f"wrote {output}; next: truecut validate {output}", err=True)
+    keyless = [f"{table.schema}.{table.name}" for table in beginning.tables or () if _lacks_a_key(table)]
+    first = f"name the key of {', '.join(keyless[:3])}{', …' * (len(keyless) > 3)}, then " if keyless else ""
+    click.echo(f"wrote {output}; next: {first}truecut validate {output}", err=True)
     if beginning.note:
         click.echo(beginning.note, err=True)
 
@@ -105,11 +107,24 @@ def pipeline_text(output: Path, beginning: Beginning, *, sink: str, tenant_sink:
     )
 
 
+def _lacks_a_key(table: FoundTable) -> bool:
+    return _key(table) is None and not _cannot_be_named(table)
+
+
+def _cannot_be_named(table: FoundTable) -> bool:
+    return "." in table.schema or bool(set("*?[") & set(f"{table.schema}.{table.name}"))
+
+
+def _key(table: FoundTable) -> str | None:
+    """The column that is most likely one."""
+    return next((column for column in table.columns if column.lower() == "id"), None)
+
+
 def _table_entry(table: FoundTable) -> str:
     name = f"{table.schema}.{table.name}"
-    if "." in table.schema or set("*?[") & set(name):
+    if _cannot_be_named(table):
         return f"    # {quoted(name)}: a schema with a dot, or a name with * ? [, cannot be replicated yet\n"
-    key = next((column for column in table.columns if column.lower() == "id"), None)
+    key = _key(table)
     if key is not None:
         return f"    - name: {quoted(name)}\n      key: [{quoted(key)}]\n"
     columns = ", ".join(map(quoted, table.columns[:_COLUMNS_SHOWN_MAX]))

@@ -190,7 +190,7 @@ class _Command:
         from truecut.spark.settings import refused
 
         try:
-            return starting.session()
+            return starting.session(self.show.note)
         except JvmEnded as ended:
             raise refused(self.pipeline, ended.said) from None
         except Exception as error:  # noqa: BLE001 - Spark raises many kinds

@@ -1,21 +1,10 @@
 """The process that Spark forks its Python workers from, with the slow imports done once, beforehand.
 
-Without it every new worker spends about a second importing. Nothing here opens a connection or starts a
-thread: neither survives a fork.
+Without it every new worker spends about a second importing.
 """
 
-import importlib
+from truecut.spark.zygote import be_daemon, hand_over, warm
 
-import pandas  # noqa: F401
-import pyarrow.compute  # noqa: F401
-from pyspark.daemon import manager
-
-import truecut.spark.source
-import truecut.spark.wave.job  # noqa: F401
-from truecut.config.kinds import SINKS, SOURCES
-
-for module in (*SOURCES.worker_modules(), *SINKS.worker_modules()):
-    importlib.import_module(module)
-
-if __name__ == "__main__":
-    manager()
+if __name__ == "__main__" and not hand_over():
+    warm()
+    be_daemon()

@@ -34,7 +34,7 @@ class JvmEnded(Exception):
 class Jvm:
     """One JVM with PySpark's gateway in it."""
 
-    def __init__(self, settings: Mapping[str, str], *, log: Path) -> None:
+    def __init__(self, settings: Mapping[str, str], *, log: Path, environ: Mapping[str, str]) -> None:
         from pyspark.find_spark_home import _find_spark_home
 
         self._folder = tempfile.mkdtemp(prefix="truecut-jvm-")
@@ -52,7 +52,12 @@ class Jvm:
                 stdin=subprocess.PIPE,
                 stdout=descriptor,
                 stderr=descriptor,
-                env={**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": self._info},
+                env={
+                    **os.environ,
+                    **environ,
+                    "SPARK_CONNECT_MODE": "0",
+                    "_PYSPARK_DRIVER_CONN_INFO_PATH": self._info,
+                },
                 start_new_session=True,
             )
         finally:
@@ -89,14 +94,14 @@ class Jvm:
         """Whether it is gone."""
         return self._process.poll() is not None
 
-    def end(self) -> None:
+    def end(self, *, patience_s: float = TIDY_S) -> None:
         """As if this process had ended: it removes its temporary files; if that takes too long, at once. May
         be called twice."""
         if self._process.stdin is not None:
             with suppress(OSError):  # it has ended already
                 self._process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=TIDY_S)
+            self._process.wait(timeout=patience_s)
         self.kill()
 
     def kill(self) -> None:

@@ -6,18 +6,21 @@ Options of the pipeline file (`spark.conf`) win over everything here.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from truecut.errors import ExitCode, TruecutError
-from truecut.spark.jvm import Jvm
+from truecut.spark import archive
+from truecut.spark.jvm import TIDY_S, Jvm
+from truecut.spark.zygote import VARIABLE, Zygote
 from truecut.state_folder import SPARK_LOG, WAREHOUSE
 
 if TYPE_CHECKING:
@@ -75,7 +78,7 @@ class Starting:
     """
 
     def __init__(self, *, app: str, master: str | None, conf: Mapping[str, str], scratch: Path) -> None:
-        check_java()
+        java_version = check_java()
         # Executors must run this very interpreter, or they pick whatever `python3` is first on the path.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -85,15 +88,20 @@ class Starting:
         self._settings = {
             "spark.app.name": f"truecut-{app}",
             "spark.master": master or default_master(),
-            **_settings(scratch),
+            **_settings(scratch, java_options() + archive.options(java_version)),
             **conf,
         }
         self._log = scratch / SPARK_LOG
         self._has_session = False
-        self._jvm = Jvm(self._settings, log=self._log) if SparkContext._gateway is None else None
+        self._jvm: Jvm | None = None
+        self._zygote: Zygote | None = None
+        if SparkContext._gateway is None:
+            self._zygote = Zygote() if _workers_are_here(self._settings) else None
+            environ = {VARIABLE: self._zygote.address} if self._zygote is not None else {}
+            self._jvm = Jvm(self._settings, log=self._log, environ=environ)
 
-    def session(self) -> SparkSession:
-        """Wait for it; JvmEnded, or whatever Spark raises, when it does not start."""
+    def session(self, note: Callable[[str], None] = lambda _: None) -> SparkSession:
+        """Wait for it; JvmEnded, or whatever Spark raises, when it does not start. `note` hears what for."""
         from pyspark.sql import SparkSession
 
         builder = SparkSession.builder
@@ -102,6 +110,7 @@ class Starting:
         if self._jvm is None:
             return builder.getOrCreate()
         self._jvm.wait()
+        note("starting Spark: the JVM is there, its session")
         with self._jvm.offered():
             session = builder.getOrCreate()
         self._has_session = True
@@ -112,35 +121,55 @@ class Starting:
         """Whether the JVM that was started here is gone: nothing can run any more."""
         return self._jvm is not None and self._jvm.ended
 
-    def end(self) -> None:
+    def end(self, *, patience_s: float = TIDY_S) -> None:
         """The JVM ends, in whatever state it is; a joined one is left to whoever started it. One that has a
         session gets the time to remove its temporary files."""
         from pyspark import SparkContext
 
         if self._jvm is not None:
-            (self._jvm.end if self._has_session else self._jvm.kill)()
+            if self._has_session:
+                self._jvm.end(patience_s=patience_s)
+            else:
+                self._jvm.kill()
+            self._end_zygote()
             SparkContext._gateway = SparkContext._jvm = None  # the next session starts another
 
     def kill(self) -> None:
         """At once, for whoever leaves now."""
         if self._jvm is not None:
             self._jvm.kill()
+        self._end_zygote()
+
+    def _end_zygote(self) -> None:
+        if self._zygote is not None:
+            self._zygote.end()
 
 
-def _settings(scratch: Path) -> dict[str, str]:
+def _workers_are_here(settings: Mapping[str, str]) -> bool:
+    """Whether Spark's Python workers run on this machine, in this interpreter."""
+    local = re.fullmatch(r"local(\[.*\])?", settings["spark.master"])
+    own = os.environ["PYSPARK_PYTHON"] == sys.executable and "spark.pyspark.python" not in settings
+    return bool(local) and own
+
+
+def java_options() -> str:
+    """Short jobs: start-up matters more than the last per cent of peak speed. Deep regular expressions inside
+    Spark overflow the default stack when a job is stopped."""
     log4j2 = Path(str(files("truecut.spark") / "log4j2.properties"))
+    return (
+        "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss16m -Djava.net.preferIPv4Stack=true "
+        f"-Dlog4j2.configurationFile={log4j2.as_uri()}"
+    )
+
+
+def _settings(scratch: Path, options: str) -> dict[str, str]:
     return {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
-        # Short jobs: start-up matters more than the last per cent of peak speed. Deep regular
-        # expressions inside Spark overflow the default stack when a job is stopped.
-        "spark.driver.extraJavaOptions": (
-            "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss16m -Djava.net.preferIPv4Stack=true "
-            f"-Dlog4j2.configurationFile={log4j2.as_uri()}"
-        ),
+        "spark.driver.extraJavaOptions": options,
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(scratch / WAREHOUSE),
@@ -154,8 +183,8 @@ def _settings(scratch: Path) -> dict[str, str]:
     }
 
 
-def check_java() -> None:
-    """Spark needs Java; say so in one sentence instead of a stack trace."""
+def check_java() -> str:
+    """Spark needs Java; say so in one sentence instead of a stack trace. Returns what it says of itself."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
@@ -175,3 +204,4 @@ def check_java() -> None:
             fix=f"Install Java {JAVA_MIN} or newer, or set JAVA_HOME to it.",
             exit_code=ExitCode.UNFIT_ENVIRONMENT,
         )
+    return answer

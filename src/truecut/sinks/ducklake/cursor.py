@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import duckdb
 
 from truecut.errors import require
-from truecut.lake import identifier
+from truecut.lake import identifier, literal
 from truecut.model.cursor import Cursor
 from truecut.model.position import Position, text_of
 from truecut.sinks.ducklake.pool import Lake
@@ -75,8 +75,8 @@ def _select(lake: Lake, pipeline: str) -> CursorRow | None:
 def _newest(connection: duckdb.DuckDBPyConnection, rows_of: str, pipeline: str) -> CursorRow | None:
     found = connection.execute(
         f"SELECT position, token, state, number, count(*) OVER () FROM {rows_of} "
-        "pipeline = ? ORDER BY number DESC LIMIT 1",
-        [pipeline],
+        # Not bound: DuckDB would import pandas for that, most of what a look at a sink costs.
+        f"pipeline = {literal(pipeline)} ORDER BY number DESC LIMIT 1"
     ).fetchone()
     if found is None:
         return None
