@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import urllib.error
@@ -126,6 +127,29 @@ def test_a_signal_while_spark_starts_leaves_nothing_behind(
         _, alive = psutil.wait_procs(children, timeout=PATIENCE_S)
         assert alive == []
     assert "Traceback" not in stdout + stderr
+
+
+def test_a_signal_while_the_file_is_read_is_a_clean_stop(tmp_path: Path) -> None:
+    """No phase of an open-ended run turns a stop into a failure; the file comes through a pipe, so we know
+    when it is being read."""
+    text = _empty_world(tmp_path).file.read_text()
+    pipe = tmp_path / "pipe.yaml"
+    os.mkfifo(pipe)
+    with started("run", pipe) as process:
+        with pipe.open("w") as writer:  # opens when it is being read
+            process.popen.send_signal(signal.SIGINT)
+            eventually(lambda: _has_taken(process.popen.pid, signal.SIGINT), what="the signal is taken up")
+            writer.write(text)
+        stdout, stderr = process.popen.communicate(timeout=PATIENCE_S)
+    assert process.popen.returncode == 0, stderr
+    assert "Traceback" not in stdout + stderr
+
+
+def _has_taken(pid: int, number: signal.Signals) -> bool:
+    """Nothing of it is pending any more."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    pending = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd", "ShdPnd"))]
+    return not any(mask >> (number - 1) & 1 for mask in pending)
 
 
 @pytest.mark.parametrize(

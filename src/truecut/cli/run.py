@@ -73,20 +73,20 @@ def command(
     began = time.monotonic()
     if until_caught_up and until_position is not None:
         raise click.UsageError("--until-caught-up and --until-position exclude each other")
-    from truecut.cli.live import live_view
-    from truecut.cli.output import set_up_logging
-    from truecut.config.load import load
-    from truecut.runtime.until import Until
+    with received_signals() as signals:  # also while we import and load
+        from truecut.cli.live import live_view
+        from truecut.cli.output import set_up_logging
+        from truecut.config.load import load
+        from truecut.runtime.until import Until
 
-    if log_file is not None:
-        options = context.find_root().params
-        set_up_logging(level=options["log_level"], form=options["log_format"], file=log_file)
-    pipeline = load(file, environ=os.environ)
-    _prepare_state(pipeline.state)
-    if isinstance(until_position, str):
-        until_position = _position(pipeline, until_position)
-    until = Until(caught_up=until_caught_up, position=until_position, timeout_ms=timeout)
-    with received_signals() as signals:
+        if log_file is not None:
+            options = context.find_root().params
+            set_up_logging(level=options["log_level"], form=options["log_format"], file=log_file)
+        pipeline = load(file, environ=os.environ)
+        _prepare_state(pipeline.state)
+        if isinstance(until_position, str):
+            until_position = _position(pipeline, until_position)
+        until = Until(caught_up=until_caught_up, position=until_position, timeout_ms=timeout)
         with _told(pipeline, listen) as told, live_view(pipeline) as show:
             ending = _Command(pipeline, until, accept, show, told, signals, began).run()
         _end(ending, until, signals, as_json=as_json, seconds=time.monotonic() - began)
