@@ -12,7 +12,6 @@ from typing import Any, Literal
 import pytest
 
 from truecut.core import delivery
-from truecut.model.order import Receipt
 from truecut.runtime import bulletin, runner, totals, until
 from truecut.runtime.bulletin import Bulletin
 from truecut.runtime.control import ControlStore
@@ -104,13 +103,6 @@ def _all_recovered(end: Callable[..., None]) -> Callable[..., None]:
         end(runner, *answer)
 
     return ended
-
-
-def _all_to_blame(runner: Runner, effect: Any, fault: Any) -> None:
-    """A recovery that fails as a whole is taken for a failure of each of its sinks."""
-    runner._recovering.discard(effect.late)
-    receipts = [Receipt(name, epoch, "failed", fault=fault) for name, (epoch, _) in effect.sinks.items()]
-    runner._carry_out(delivery.recovered(runner._state, receipts, **runner._time_and_chance()))
 
 
 def _asked_once(leases: Leases, call: Any, then: Any, undo: Any = _nothing) -> None:
@@ -212,7 +204,6 @@ FAULTS: dict[str, tuple[str, Kind, list[tuple[Any, str, Any]]]] = {
             (Runner, "_recovery_failed", _all_recovered(_recovery_failed)),
         ],
     ),
-    "recovery_blames_all": ("OneDeadlineOnce", "hang", [(Runner, "_recovery_failed", _all_to_blame)]),
     "held_is_there": ("CaughtUpIsReached", "relay", [(bulletin, "_told", _held_is_there)]),
     "dead_are_believed": ("CaughtUpIsReached", "relay", [(Bulletin, "elsewhere", _dead_are_believed)]),
     "requests_not_waited_for": ("RequestsAreAnswered", "relay", [(Requests, "pending", _never)]),
