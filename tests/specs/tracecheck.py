@@ -146,7 +146,10 @@ def _module(cases: Sequence[Case]) -> str:
     width = max(len(case.runners) for case in cases)
     tables = max(len(_tables(case)) for case in cases)
     texts = ",\n".join(_case(case, width, tables) for case in cases)
-    return f"---- MODULE Generated ----\nEXTENDS DeliveryTrace\nTheCases == <<\n{texts}\n>>\n====\n"
+    # TLC keeps the value of a definition, but not of one that replaces a constant: of `Told`, not `TheCases`.
+    return (
+        f"---- MODULE Generated ----\nEXTENDS DeliveryTrace\nTold == <<\n{texts}\n>>\nTheCases == Told\n====\n"
+    )
 
 
 def _case(case: Case, width: int, tables: int) -> str:
