@@ -13,7 +13,6 @@ from tests.journal.world import content, texts
 from tests.patience import PATIENCE_S
 from truecut.journal.contract import JournalReader
 
-
 # Lines that a writer is fed without a pause, and the pause after each of those that follow: it writes all the
 # time, and leaves the machine to whatever else is tried meanwhile.
 AT_ONCE = 200

@@ -147,9 +147,8 @@ def _module(cases: Sequence[Case]) -> str:
     tables = max(len(_tables(case)) for case in cases)
     texts = ",\n".join(_case(case, width, tables) for case in cases)
     # TLC keeps the value of a definition, but not of one that replaces a constant: of `Told`, not `TheCases`.
-    return (
-        f"---- MODULE Generated ----\nEXTENDS DeliveryTrace\nTold == <<\n{texts}\n>>\nTheCases == Told\n====\n"
-    )
+    told = f"Told == <<\n{texts}\n>>\nTheCases == Told"
+    return f"---- MODULE Generated ----\nEXTENDS DeliveryTrace\n{told}\n====\n"
 
 
 def _case(case: Case, width: int, tables: int) -> str:
