@@ -21,10 +21,13 @@ CONSTANTS Cases, Last   \* the cases, and the highest position in them
 
 VARIABLES case, at, paused   \* at: [Runners -> lines said]; paused: [Runners -> tables]
 
-Blank == [n \in 1..Last |-> [rows |-> Nothing, ev |-> [s \in Sinks |-> [t \in Tables |-> <<>>]],
-                             share |-> [s \in Sinks |-> [t \in Tables |-> NoBag(t)]]]]
+(* What replaces a constant is evaluated at every use; what it names is evaluated once. *)
+BlankOnce == [n \in 1..Last |-> [rows |-> Nothing, ev |-> [s \in Sinks |-> [t \in Tables |-> <<>>]],
+                                 share |-> [s \in Sinks |-> [t \in Tables |-> NoBag(t)]]]]
+Blank == BlankOnce
 Blanks == <<Blank>>
-NoKeys == [k \in Keys |-> "none"]
+NoKeysOnce == [k \in Keys |-> "none"]
+NoKeys == NoKeysOnce
 NoRunner == 0
 Costless == UNCHANGED faults
 TheSink == CHOOSE s \in Sinks : TRUE

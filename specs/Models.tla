@@ -9,8 +9,11 @@ T2 == CHOOSE t \in Tables : t # T1
 RouteA == CHOOSE r \in Sinks : TRUE
 RouteB == CHOOSE r \in Routes : r # RouteA
 
-OneTable == [k \in Keys |-> T1]
-TwoTables == [k \in Keys |-> IF k = K1 THEN T1 ELSE T2]
+(* What replaces a constant is evaluated at every use; what it names is evaluated once. *)
+AllInOne == [k \in Keys |-> T1]
+OneTable == AllInOne
+OneEach == [k \in Keys |-> IF k = K1 THEN T1 ELSE T2]
+TwoTables == OneEach
 
 Recreated == << <<Insert(K1, RouteA)>>, <<Delete(K1), Insert(K1, RouteA)>>, <<Update(K1)>> >>
 RecreatedLater == << <<Insert(K1, RouteA)>>, <<Delete(K1)>>, <<Insert(K1, RouteA), Insert(K2, RouteA)>> >>

@@ -22,6 +22,7 @@ LARGE = (
     "cut-large",
     "histories",
     "large",
+    "live",
     "log-copies",
     "log-hurt-copies",
     "log-large",
@@ -35,6 +36,7 @@ _VIOLATED = re.compile(
 _STATES = re.compile(r"([\d,]+) states generated, ([\d,]+) distinct states found, ([\d,]+) states left")
 _DEPTH = re.compile(r"depth of the complete state graph search is (\d+)")
 LIVENESS = "a temporal property"
+_BRIEF = ("-XX:TieredStopAtLevel=1", "-Xms1g", "-Xmn600m")  # states die young: there is hardly any to collect
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ def check(
         command = [
             "java",
             "-XX:+UseSerialGC" if workers == 1 else "-XX:+UseParallelGC",  # tests share the machine
-            *(["-XX:TieredStopAtLevel=1"] if brief else []),
+            *(_BRIEF if brief else ()),
             f"-Xmx{memory}",
             "-Xss128m",  # thousands of histories are put in order by recursion
             f"-Djava.io.tmpdir={folder}",  # TLC unpacks its modules there; two at once must not meet

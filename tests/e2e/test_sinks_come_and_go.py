@@ -36,7 +36,7 @@ def test_a_tenant_added_later_is_seeded_while_others_go_on(tmp_path: Path) -> No
     hits.mkdir()
     stuck = {"TRUECUT_FAILPOINT": "before_sink_transaction:hang", "TRUECUT_FAILPOINT_HITS": str(hits)}
     with running(world, **stuck):
-        eventually((hits / "before_sink_transaction").exists, timeout_s=120, what="the seed is stuck")
+        eventually((hits / "before_sink_transaction").exists, what="the seed is stuck")
         world.source("UPDATE lake.main.events SET v = -1 WHERE id < 10")
         eventually(lambda: _is_equal(world, "t0") and _is_equal(world, "t1"), what="the others go on")
         assert world.sink_rows("t2", TABLES) == [], "nothing of the new one is there yet"

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.journal.world import at, content, lines, plain_content, plain_texts, texts
+from tests.patience import PATIENCE_S
 from truecut.errors import Retry, TruecutError
 from truecut.journal import disk, document, inspection, local
 from truecut.journal.document import read_document, write_document
@@ -224,7 +225,7 @@ def test_a_fault_in_the_writing_thread_fails_every_append(
     monkeypatch.setattr(SegmentWriter, "write", _raising_type_error)
     answers = [journal.submit(lines("b"))]
     with pytest.raises(TruecutError, match=r"TC6012.*TypeError") as raised:
-        answers[0].result(timeout=60)
+        answers[0].result(timeout=PATIENCE_S)
     assert raised.value.fault.retry is Retry.FATAL
     with pytest.raises(TruecutError, match="TC6012"):
         journal.append(lines("c"))
@@ -253,7 +254,7 @@ def test_a_record_that_cannot_be_written_is_refused(tmp_path: Path, field: dict[
     """Before it is taken; and the journal goes on."""
     journal = LocalJournal(tmp_path)
     with pytest.raises(AssertionError, match=r"a record's|a schema's"):
-        journal.submit([Record(**{"payload": b"x", **field})]).result(timeout=60)
+        journal.submit([Record(**{"payload": b"x", **field})]).result(timeout=PATIENCE_S)
     assert journal.append(lines("a")) == at(1)
     journal.close()
     assert plain_texts(tmp_path) == ["a"]

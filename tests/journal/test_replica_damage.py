@@ -20,6 +20,7 @@ from tests.journal.cluster import Cluster
 from tests.journal.processes import Writer, check, run
 from tests.journal.served import served
 from tests.journal.world import content, lines, numbered
+from tests.patience import PATIENCE_S
 from truecut.core.segment_log import Log, Segment
 from truecut.errors import ExitCode, TruecutError
 from truecut.journal import disk
@@ -247,7 +248,7 @@ def test_a_fault_in_the_producers_thread_fails_every_append(
         monkeypatch.setattr(ReplicatedJournal, "_ask_for_segment", _fault)
         answer = journal.submit(lines("a"))
         with pytest.raises(TruecutError, match=r"TC6012.*TypeError"):
-            answer.result(timeout=60)
+            answer.result(timeout=PATIENCE_S)
         with pytest.raises(TruecutError, match="TC6012"):
             journal.append(lines("b"))
         journal.close()
@@ -261,7 +262,7 @@ def test_a_fault_in_a_nodes_thread_ends_the_segment(tmp_path: Path, monkeypatch:
     with served(tmp_path, nodes=3) as (coordinator, _):
         journal = ReplicatedJournal(coordinator, "log", answer_timeout_s=30.0)
         for text in "abc":
-            journal.submit(lines(text)).result(timeout=60)
+            journal.submit(lines(text)).result(timeout=PATIENCE_S)
         assert content(journal) == lines(*"abc")
         journal.close()
 

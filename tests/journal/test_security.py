@@ -14,6 +14,7 @@ from tests.journal.cluster import Cluster
 from tests.journal.processes import ended, run, start
 from tests.journal.served import ANYWHERE, served, served_coordinator, served_node, until
 from tests.journal.world import content, lines, texts
+from tests.patience import PATIENCE_S
 from tests.ports import free_port
 from truecut.config.secret import Secret
 from truecut.errors import ExitCode, Retry, TruecutError
@@ -94,7 +95,7 @@ def _must_refuse_everything(node: str, wrong: Security) -> None:
     peer = Peer(node, wrong)
     ticket = {"log": "log", "segment": 1, "after": 0, "upto": 2}
     with pytest.raises(TruecutError, match="TC6042"):
-        peer.ask("node.look", {}, timeout_s=60.0)
+        peer.ask("node.look", {}, timeout_s=PATIENCE_S)
     with pytest.raises(TruecutError, match="TC6042"):
         list(peer.get(ticket))
     assert _refusal_of_a_stream(peer).fault.code == "TC6042"

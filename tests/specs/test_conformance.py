@@ -29,7 +29,7 @@ def graph_of(model: str, folder: Path) -> Graph:
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     """Two mirrored tables."""
-    return graph_of("walk", tmp_path_factory.mktemp("graph"))
+    return graph_of("tables", tmp_path_factory.mktemp("graph"))
 
 
 @pytest.fixture(scope="module")

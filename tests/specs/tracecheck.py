@@ -146,7 +146,9 @@ def _module(cases: Sequence[Case]) -> str:
     width = max(len(case.runners) for case in cases)
     tables = max(len(_tables(case)) for case in cases)
     texts = ",\n".join(_case(case, width, tables) for case in cases)
-    return f"---- MODULE Generated ----\nEXTENDS DeliveryTrace\nTheCases == <<\n{texts}\n>>\n====\n"
+    # TLC keeps the value of a definition, but not of one that replaces a constant: of `Told`, not `TheCases`.
+    told = f"Told == <<\n{texts}\n>>\nTheCases == Told"
+    return f"---- MODULE Generated ----\nEXTENDS DeliveryTrace\n{told}\n====\n"
 
 
 def _case(case: Case, width: int, tables: int) -> str:
