@@ -13,10 +13,10 @@ from tests.journal.world import content, texts
 from tests.patience import PATIENCE_S
 from truecut.journal.contract import JournalReader
 
-# Lines that a writer is fed without a pause, and the pause after each of those that follow: it writes all the
-# time, and leaves the machine to whatever else is tried meanwhile.
-AT_ONCE = 200
-PAUSE_S = 0.005
+# A writer is fed in bursts, so that many appends are under way at a time, with pauses that leave the machine to
+# whatever else is tried meanwhile.
+AT_ONCE = 50
+PAUSE_S = 0.25
 
 
 def run(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
@@ -78,7 +78,7 @@ class Writer:
             for n in range(1_000_000):
                 self.process.stdin.write(f"{self.prefix}-{n}\n")
                 self.process.stdin.flush()
-                if n >= AT_ONCE:
+                if n % AT_ONCE == AT_ONCE - 1:
                     time.sleep(PAUSE_S)
         except BrokenPipeError:
             pass
