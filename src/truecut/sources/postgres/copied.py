@@ -24,10 +24,9 @@ _END = b"\xff\xff"
 _ROWS_MAX, _BYTES_MAX = 16_384, 8 << 20  # of a batch
 
 # Types whose cast to text is their own output, and cheaper than asking `format` for it.
-_PLAIN = frozenset(
-    "int2 int4 int8 float4 float8 numeric uuid json jsonb date time timestamp timestamptz interval bytea text "
-    "varchar oid".split()
-)
+_NUMBERS = ("int2", "int4", "int8", "oid", "float4", "float8", "numeric")
+_TIMES = ("date", "time", "timestamp", "timestamptz", "interval")
+_PLAIN = frozenset((*_NUMBERS, *_TIMES, "uuid", "json", "jsonb", "bytea", "text", "varchar"))
 _BUILT_IN_MAX = 16383
 
 Ints = npt.NDArray[np.int64]
@@ -42,7 +41,7 @@ def text_of(column: RelationColumn) -> sql.Composable:
     return sql.SQL("CASE WHEN {0} IS DISTINCT FROM NULL THEN format('%s', {0}) END").format(name)
 
 
-def batches(messages: Iterable[bytes | memoryview], *, columns: int) -> Iterator[list[pa.Array]]:
+def batches(messages: Iterable[bytes | bytearray | memoryview], *, columns: int) -> Iterator[list[pa.Array]]:
     """The columns of so many rows at a time that memory is bounded."""
     rows: list[bytes] = []
     size = 0

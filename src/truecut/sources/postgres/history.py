@@ -41,12 +41,11 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class Commits:
-    """Those that a record completes or goes on with; `position` is the record's."""
+    """Those that a record completes or goes on with; `after` is where a log that has all of it may begin."""
 
-    position: Position
+    after: Position
     places: npt.NDArray[np.uint64]
     xids: Ids
-    closed: bool  # the record ends with a commit
 
 
 def as_text(relation: Relation, names: frozenset[str]) -> Relation:
@@ -67,18 +66,16 @@ class Log:
         self._reader = reader
         self._after = after
         self._near = near
+        self.whole = after  # the last marker: nothing that stands behind it needs what stands before
         self._schemas: dict[int, Relation] = {}
 
     def commits(self) -> Iterator[Commits]:
         """Every transaction, whatever it changed."""
         opened: Open | None = None
-        for position, record in self._records():
+        for _, record in self._records():
             found = streams.read([record.payload], opened)
-            begun = found.transactions
-            opened = found.open
-            yield Commits(
-                position, begun.commit_lsns.astype(np.uint64), self._wide(begun.xids), opened is None
-            )
+            begun, opened = found.transactions, found.open
+            yield Commits(self.whole, begun.commit_lsns.astype(np.uint64), self._wide(begun.xids))
 
     def events(self, oid: int, shape: Shape, *, upto: int) -> Iterator[Events]:
         """The changes of one table that committed at or before a place. `shape` says how its rows are read.
@@ -121,6 +118,7 @@ class Log:
                 self._learn(record)
             elif record.kind is Kind.MARKER:
                 self._near = Place.of(json.loads(record.payload)).xid_near
+                self.whole = position
 
     def _learn(self, record: Record) -> None:
         self._schemas[record.schemas[0]] = Relation.of(json.loads(record.payload))
@@ -136,20 +134,26 @@ class Log:
         return self._schemas[id]
 
 
-def first_unseen(
-    log: Log, snapshot: Snapshot, *, after: Position, upto: int | None = None
-) -> tuple[int | None, Position]:
-    """The first commit (up to a place) that a snapshot does not see; and the last record before it that ends
-    with a commit. None: it sees all of them."""
-    whole = after
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far a snapshot sees the log without a break."""
+
+    lo: int  # every commit at or before this place is seen
+    after: Position  # records up to here hold nothing behind it
+    unseen: int | None  # the first commit that is not seen, if there is one
+
+
+def reach(log: Log, snapshot: Snapshot, *, lo: int, upto: int | None = None) -> Reach:
+    """C2: up to the last place before the first commit that the snapshot does not see. `lo` is known to be
+    one that it sees; what is behind `upto` is not looked at."""
     for commits in log.commits():
-        unseen = np.flatnonzero(~seen(snapshot, commits.xids))
+        places = commits.places if upto is None else commits.places[commits.places <= upto]
+        unseen = np.flatnonzero(~seen(snapshot, commits.xids[: len(places)]))
         if len(unseen):
-            place = int(commits.places[unseen[0]])
-            if upto is None or place <= upto:
-                return place, whole
-        if upto is not None and len(commits.places) and int(commits.places[0]) > upto:
-            break
-        if commits.closed:
-            whole = commits.position
-    return None, whole
+            first = int(places[unseen[0]])
+            return Reach(first - 1, commits.after, first)
+        if len(places):
+            lo = int(places[-1])
+        if len(places) < len(commits.places):
+            return Reach(lo, commits.after, None)
+    return Reach(lo, log.whole, None)

@@ -6,6 +6,7 @@ from truecut.errors import Retry, TruecutError
 from truecut.model.table import TableName
 
 VALUE_UNFIT = "TC3050"
+TABLE_CHANGED = "TC2130"
 
 
 def unfit(table: TableName, column: str, reason: str) -> TruecutError:
@@ -21,7 +22,7 @@ def unfit(table: TableName, column: str, reason: str) -> TruecutError:
 def table_changed(table: TableName) -> TruecutError:
     """Rows of two shapes are not put together."""
     return TruecutError(
-        "TC2130",
+        TABLE_CHANGED,
         f"{table}: its columns have changed while it was being copied",
         fix="None needed: it is read again.",
         retry=Retry.RETRYABLE,
@@ -69,7 +70,7 @@ def damaged(table: TableName, name: str) -> TruecutError:
 
 
 def torn(table: TableName, units: int) -> TruecutError:
-    """A row moved between two units that were read at different times, and a large value of it was not told."""
+    """A row moved between units that were read at different times, and a large value of it was not told."""
     return TruecutError(
         "TC2135",
         f"{table}: {units} of its units lack a value that moved while they were read",

@@ -1,6 +1,6 @@
 """What is known of the units of each table: durable, beside the files that hold their rows.
 
-    <folder>/<table>/<edition>/plan.json              how the table is read, and from where its log is replayed
+    <folder>/<table>/<edition>/plan.json              how the table is read, its log replayed from where
     <folder>/<table>/<edition>/<unit>.<reading>.json  a unit that was read: its evidence, its file
     <folder>/<table>/<edition>/<unit>.<reading>.torn  that reading is void: where a value was missing
     <folder>/<table>/<edition>/void                   the edition is of no use any more, and why
@@ -176,6 +176,12 @@ class UnitLedger:
     def current(self, table: TableName) -> Edition | None:
         """The newest edition that was planned, void or not."""
         return max(self._planned(table), key=lambda one: one.number, default=None)
+
+    def settled(self, generation: int) -> Settled | None:
+        """The latest that is known of a generation: whatever comes next may go on from it."""
+        editions = [Edition(path.parent, 0) for path in self.folder.glob("*/*/" + _PLAN)]
+        found = [one.settled for one in editions if one.generation == generation]
+        return max(found, key=lambda one: one.after, default=None)
 
     def begin(self, table: TableName, plan: Plan, settled: Settled) -> Edition:
         """The next edition; somebody else's if that was planned at the same time."""

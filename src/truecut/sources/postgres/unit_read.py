@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -36,13 +37,20 @@ Fits = Callable[[Snapshot], bool]
 
 
 def read_unit(
-    address: Address, plan: Plan, index: int, path: Path, *, fits: Fits = lambda snapshot: True
+    address: Address,
+    plan: Plan,
+    index: int,
+    path: Path,
+    *,
+    shared: str | None = None,
+    fits: Fits = lambda snapshot: True,
 ) -> UnitRecord:
-    """Read one part of a plan into a file that is not there yet. `fits` says whether a snapshot will do."""
+    """Read one part of a plan into a file that is not there yet. `fits` says whether a snapshot will do;
+    `shared` is the name of one that somebody holds."""
     connection = connect(address)
     try:
         with answering(address, "read a unit"):
-            snapshot, end = _opened(connection, plan)
+            snapshot, end = _opened(connection, plan, shared)
             if not fits(snapshot):
                 raise unit_faults.snapshot_too_early(plan.relation.name)
             if not same_columns(describe(connection, address, plan.relation.oid), plan.relation):
@@ -66,9 +74,11 @@ def _shape(relation: Relation) -> object:
     return relation.oid, relation.key, columns
 
 
-def _opened(connection: Connection, plan: Plan) -> tuple[Snapshot, int]:
+def _opened(connection: Connection, plan: Plan, shared: str | None) -> tuple[Snapshot, int]:
     """The transaction's snapshot, and where the log ended after it was taken."""
     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    if shared is not None:
+        connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(shared)))
     lock(connection, plan)
     return asked(connection)
 
@@ -88,6 +98,20 @@ def asked(connection: Connection) -> tuple[Snapshot, int]:
     ).fetchone()
     assert row is not None
     return Snapshot.parse(row[0]), lsn_of(row[1])
+
+
+@contextmanager
+def shared_snapshot(address: Address, plan: Plan) -> Iterator[str]:
+    """One snapshot for several readers, as long as it is held: pages mean something within one only."""
+    connection = connect(address)
+    try:
+        with answering(address, "share a snapshot"):
+            _opened(connection, plan, None)
+            row = connection.execute("SELECT pg_export_snapshot()").fetchone()
+        assert row is not None
+        yield str(row[0])
+    finally:
+        connection.close()
 
 
 def _rows(connection: Connection, plan: Plan, index: int) -> Iterator[pa.RecordBatch]:

@@ -34,7 +34,8 @@ WHERE c.oid = %s AND p.pubname = %s
 """
 _COLLATIONS = """
 SELECT a.attname, quote_ident(n.nspname) || '.' || quote_ident(c.collname)
-FROM pg_attribute a JOIN pg_collation c ON c.oid = a.attcollation JOIN pg_namespace n ON n.oid = c.collnamespace
+FROM pg_attribute a JOIN pg_collation c ON c.oid = a.attcollation
+JOIN pg_namespace n ON n.oid = c.collnamespace
 WHERE a.attrelid = %s AND a.attnum > 0
 """
 _SIZES = """
@@ -117,7 +118,7 @@ def plan(
 ) -> Plan:
     """Cut the table as it is now."""
     with answering(address, "plan the units of a table"):
-        known = dict(connection.execute(_COLLATIONS, (relation.oid,)).fetchall())
+        known: dict[str, str] = dict(connection.execute(_COLLATIONS, (relation.oid,)).fetchall())
         shape = connection.execute(_SHAPE, (relation.oid, address.publication)).fetchone()
         sizes = connection.execute(_SIZES, (relation.oid,) * 3).fetchall()
         pages = max(row[0] for row in sizes) // _PAGE_BYTES
@@ -234,7 +235,7 @@ def _text_of(value: sql.Composable) -> sql.Composable:
 
 def _raw(spelling: str) -> sql.SQL:
     """What the catalog has quoted."""
-    return sql.SQL(spelling)  # type: ignore[arg-type]  # not a literal, but the catalog's own words
+    return sql.SQL(spelling)
 
 
 def _names(columns: Sequence[RelationColumn]) -> sql.Composed:
