@@ -120,7 +120,9 @@ def at_source(shop: Shop, tables: list[str]) -> tuple[int, dict[str, Content]]:
     name = f"probe_{threading.get_ident()}_{time.monotonic_ns()}"
     link = pq.PGconn.connect(f"{shop.conninfo} replication=database".encode())
     try:
-        made = link.exec_(f"CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL pgoutput (SNAPSHOT 'export')".encode())
+        made = link.exec_(
+            f"CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL pgoutput (SNAPSHOT 'export')".encode()
+        )
         assert made.status == pq.ExecStatus.TUPLES_OK, made.error_message
         point, snapshot = made.get_value(0, 1), made.get_value(0, 2)
         assert point is not None
@@ -129,7 +131,9 @@ def at_source(shop: Shop, tables: list[str]) -> tuple[int, dict[str, Content]]:
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             connection.execute(f"SET TRANSACTION SNAPSHOT '{snapshot.decode()}'")
             held = {
-                table: Counter(connection.execute(f"SELECT {', '.join(TABLES[table])} FROM {table}").fetchall())
+                table: Counter(
+                    connection.execute(f"SELECT {', '.join(TABLES[table])} FROM {table}").fetchall()
+                )
                 for table in tables
             }
     finally:
@@ -137,4 +141,16 @@ def at_source(shop: Shop, tables: list[str]) -> tuple[int, dict[str, Content]]:
     return lsn_of(point.decode()) - 1, held
 
 
-__all__ = ["Content", "Copying", "at_source", "copying", "shared_snapshot"]
+def at_source_now(shop: Shop, tables: list[str]) -> tuple[int, dict[str, Content]]:
+    """The same where nobody commits meanwhile, though transactions may be under way."""
+    with shop.connect() as connection:
+        row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+        assert row is not None
+        held = {
+            table: Counter(connection.execute(f"SELECT {', '.join(TABLES[table])} FROM {table}").fetchall())
+            for table in tables
+        }
+    return lsn_of(row[0]) - 1, held
+
+
+__all__ = ["Content", "Copying", "at_source", "at_source_now", "copying", "shared_snapshot"]

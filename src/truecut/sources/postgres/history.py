@@ -1,6 +1,6 @@
 """The journal as a log of transactions: which committed where, and the changes of one table.
 
-Records are taken one by one, with the schemas that their heads name, so memory is bounded by a record. Ids of
+Records are taken as they come, with the schemas that their heads name, so memory is bounded by a few. Ids of
 transactions are 64 bits wide here: the stream has 32 of them, and a marker says which are near. The journal
 keeps a transaction under its top-level id, whatever subtransaction made a change. Order is that of commits.
 """
@@ -28,6 +28,7 @@ from truecut.sources.postgres.relation import Relation, RelationColumn
 from truecut.sources.postgres.stream import Open
 
 Shape = Callable[[Relation], Relation]
+_BATCH_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +82,34 @@ class Log:
         """The changes of one table that committed at or before a place. `shape` says how its rows are read.
         Raises what stops the table."""
         opened: Open | None = None
-        for position, record in self._records():
-            named = [self._schema(one, position) for one in record.schemas]
-            versions = [shape(one) for one in dict.fromkeys(named) if one.oid == oid]
-            if not versions and record.last and opened is None:
-                continue  # nothing of this table
-            found = decode([record.payload], {oid: versions} if versions else {}, opened=opened)
+        for payloads, versions in self._batches(oid):
+            relations = {oid: [shape(one) for one in versions]} if versions else {}
+            found = decode(payloads, relations, opened=opened)
             opened = found.open
             for table in found.tables:
                 yield from self._upto(table, upto)
             if len(found.transactions.commit_lsns) and found.transactions.commit_lsns[0] > upto:
                 return
+
+    def _batches(self, oid: int) -> Iterator[tuple[list[bytes], list[Relation]]]:
+        """Payloads that are decoded together, with the versions that they name of a relation. The same words
+        may announce another version in another record, so those of a batch name the same."""
+        payloads: list[bytes] = []
+        versions: list[Relation] = []
+        goes_on = False
+        for position, record in self._records():
+            named = dict.fromkeys(self._schema(one, position) for one in record.schemas)
+            own = [one for one in named if one.oid == oid]
+            if not own and record.last and not goes_on:
+                continue  # nothing of this table
+            full = sum(map(len, payloads)) > _BATCH_BYTES
+            if payloads and (full or (own and versions and own != versions)):
+                yield payloads, versions
+                payloads, versions = [], []
+            payloads.append(record.payload)
+            versions, goes_on = versions or own, not record.last
+        if payloads:
+            yield payloads, versions
 
     def _upto(self, table: TableChanges, upto: int) -> Iterator[Events]:
         places = np.asarray(table.rows.column(change.PLACE))
