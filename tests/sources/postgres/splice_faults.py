@@ -11,15 +11,16 @@ import pyarrow as pa
 import pytest
 
 from tests.sources.postgres.shop import Shop
+from truecut.core import cut
 from truecut.core.splice import ABSENT, Splice
 from truecut.core.visibility import Snapshot
 from truecut.model.position import Position
-from truecut.sources.postgres import unit_read, units
+from truecut.sources.postgres import unit_read
 from truecut.sources.postgres.history import Events, Log
 from truecut.sources.postgres.server import Connection
 from truecut.sources.postgres.unit_ledger import UnitRecord
 
-_asked, _ranges, _events, _wide = unit_read.asked, units.ranges, Log.events, Log._wide
+_asked, _ranges, _events, _wide = unit_read.asked, cut.ranges, Log.events, Log._wide
 _NEVER = (1 << 63) - 1
 
 
