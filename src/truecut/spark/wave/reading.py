@@ -17,7 +17,7 @@ import pyarrow as pa
 from truecut.errors import Fault, Retry, TruecutError
 from truecut.model.order import Order
 from truecut.model.table import TableName
-from truecut.sources.contract import ReadTask, Rows
+from truecut.sources.contract import ReadTask, Rows, Stopped
 from truecut.spark.wave import packet
 from truecut.spark.wave.packet import Parcel
 from truecut.spark.wave.route import TableRoute, route
@@ -77,6 +77,9 @@ class Reading:
             for part, (table, rows) in enumerate(_chunks(self.tasks[piece].read())):
                 weigh(rows.nbytes)
                 yield from self._route(numbers[str(table)], (piece << 32) + part, rows)
+        except Stopped as stopped:
+            for table, fault in stopped.faults.items():
+                yield from self._stopped(numbers[str(table)], fault)
         except TruecutError as error:
             fault = error.fault
             if fault.retry in (Retry.RETRYABLE, Retry.GAP):
@@ -124,16 +127,23 @@ class Reading:
 
 def _chunks(rows: Iterator[Rows]) -> Iterator[tuple[TableName, pa.Table]]:
     """Batches gathered into packets of a good size, for each table."""
-    gathered: dict[TableName, list[pa.RecordBatch]] = {}
-    sizes: Counter[TableName] = Counter()
-    for table, batch in rows:
-        gathered.setdefault(table, []).append(batch)
-        sizes[table] += batch.nbytes
-        if sizes[table] >= PACKET_BYTES_MAX:
-            yield table, pa.Table.from_batches(gathered.pop(table))
-            del sizes[table]
-    for table, batches in gathered.items():
+    gathered: dict[tuple[TableName, pa.Schema], list[pa.RecordBatch]] = {}  # not all have the same columns
+    sizes: Counter[tuple[TableName, pa.Schema]] = Counter()
+    ended: Stopped | None = None
+    try:
+        for table, batch in rows:
+            alike = table, batch.schema
+            gathered.setdefault(alike, []).append(batch)
+            sizes[alike] += batch.nbytes
+            if sizes[alike] >= PACKET_BYTES_MAX:
+                yield table, pa.Table.from_batches(gathered.pop(alike))
+                del sizes[alike]
+    except Stopped as stopped:
+        ended = stopped
+    for (table, _), batches in gathered.items():
         yield table, pa.Table.from_batches(batches)
+    if ended is not None:
+        raise ended
 
 
 def _late(tables: Sequence[str], deadline_ms: int) -> Fault:
