@@ -163,9 +163,8 @@ class Walk:
             known = self._now.get(step.table)
             if known not in (None, step.schema) and step.commit_lsn - 1 > self._after:
                 return step.commit_lsn - 1
-            if step.commit_lsn > self._after:
-                self._plan.schemas[step.table] = step.schema
-            self._now[step.table] = step.schema
+            # Also of one before the window: it is not announced again for what the record holds behind it.
+            self._plan.schemas[step.table] = self._now[step.table] = step.schema
             self.ids[step.schema] = step.table
         return None
 
