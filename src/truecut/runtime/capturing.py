@@ -7,9 +7,11 @@ whoever asks, and ends nothing else; a stop is clean: what was read is in the jo
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from truecut.config.kinds import SOURCES
 from truecut.config.settings import Pipeline, SourceSettings
@@ -19,8 +21,10 @@ from truecut.journal.local import LocalJournal
 from truecut.runtime.capture import Capture
 from truecut.runtime.capture_lease import CaptureLease
 from truecut.runtime.capture_watch import watch
+from truecut.runtime.captured import control_name
 from truecut.runtime.control import open_control
 from truecut.sources.postgres.address import journal_of, postgres_source, server_address
+from truecut.state_folder import SPOOL
 
 STOP_S = 30.0
 
@@ -34,11 +38,21 @@ def capture(pipeline: Pipeline, *, owner: str, stop: threading.Event, once: bool
     """Until `stop` is set, or, `once`, until everything that is there is captured."""
     control = open_control(pipeline.control, pipeline=control_name(pipeline))
     address = server_address(pipeline.source)
-    lease = CaptureLease(control, owner=owner, source=address.slot, duration_ms=pipeline.lease_ms)
+    running: list[Capture] = []
+
+    def report() -> dict[str, Any]:
+        told = running[-1].progress.document() if running else {}
+        return {**told, "seen_at_ms": time.time_ns() // 1_000_000}
+
+    lease = CaptureLease(
+        control, owner=owner, source=address.slot, duration_ms=pipeline.lease_ms, report=report
+    )
     budget = postgres_source(pipeline.source.address).budget
 
     def make(journal: Journal, check: Callable[[], None]) -> Capture:
-        return Capture(address, journal, check=check, budget=budget, spool_folder=_spool(pipeline))
+        made = Capture(address, journal, check=check, budget=budget, spool_folder=_spool(pipeline))
+        running[:] = [made]
+        return made
 
     try:
         watch(
@@ -50,11 +64,6 @@ def capture(pipeline: Pipeline, *, owner: str, stop: threading.Event, once: bool
         )
     finally:
         control.close()
-
-
-def control_name(pipeline: Pipeline) -> str:
-    """Its captures are not counted among the runners that share the sinks."""
-    return f"{pipeline.name}/capture"
 
 
 def open_writer(source: SourceSettings) -> Journal:
@@ -73,7 +82,7 @@ def open_writer(source: SourceSettings) -> Journal:
 
 
 def _spool(pipeline: Pipeline) -> Path:
-    folder = pipeline.state / "spool"
+    folder = pipeline.state / SPOOL
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from truecut.config.beginning import FoundTable
 from truecut.config.kinds import SINKS, SOURCES
 from truecut.config.settings import Pipeline, SinkSettings, TableSettings
-from truecut.errors import ExitCode, Retry, TruecutError
+from truecut.errors import ExitCode, Fault, Retry, TruecutError
 from truecut.model.table import Mode, TableName
 
 PAUSE_S = 1.0
@@ -27,6 +27,14 @@ def settled(pipeline: Pipeline) -> Pipeline:
     return settle(pipeline, kind.tables(pipeline.source))
 
 
+def settled_or_not(pipeline: Pipeline) -> tuple[Pipeline, Fault | None]:
+    """The same; where the source cannot say, the tables that the file names, and why."""
+    try:
+        return settled(pipeline), None
+    except TruecutError as error:
+        return settle(pipeline, ()), error.fault
+
+
 def settled_patiently(pipeline: Pipeline, wait: Callable[[float], object]) -> Pipeline:
     """The same, for whoever can wait until the source answers."""
     while True:
@@ -36,11 +44,6 @@ def settled_patiently(pipeline: Pipeline, wait: Callable[[float], object]) -> Pi
             if error.fault.retry is not Retry.RETRYABLE:
                 raise
         wait(PAUSE_S)
-
-
-def named(pipeline: Pipeline) -> Pipeline:
-    """Without asking: only the tables that the file names."""
-    return settle(pipeline, ())
 
 
 def settle(pipeline: Pipeline, found: Sequence[FoundTable]) -> Pipeline:

@@ -101,7 +101,7 @@ class PostgresSurvey:
             if relation is not None and (fault := shape.fault_in(table, relation, frozenset())) is not None:
                 return fault
             tree = connection.execute(_FACTS, (name,)).fetchone()
-        rows, size = tree if tree and tree[0] is not None else sizes
+        rows, size = tree if tree and tree[1] is not None else sizes
         return TableFacts(int(rows), int(size))
 
     def outstanding(self, table: TableName, *, after: Position, seen: Observation) -> Outstanding:

@@ -126,24 +126,29 @@ class Reading:
 
 
 def _chunks(rows: Iterator[Rows]) -> Iterator[tuple[TableName, pa.Table]]:
-    """Batches gathered into packets of a good size, for each table."""
-    gathered: dict[tuple[TableName, pa.Schema], list[pa.RecordBatch]] = {}  # not all have the same columns
-    sizes: Counter[tuple[TableName, pa.Schema]] = Counter()
+    """Batches gathered into packets of a good size, for each table. Some may lack an optional column."""
+    gathered: dict[TableName, list[pa.RecordBatch]] = {}
+    sizes: Counter[TableName] = Counter()
     ended: Stopped | None = None
     try:
         for table, batch in rows:
-            alike = table, batch.schema
-            gathered.setdefault(alike, []).append(batch)
-            sizes[alike] += batch.nbytes
-            if sizes[alike] >= PACKET_BYTES_MAX:
-                yield table, pa.Table.from_batches(gathered.pop(alike))
-                del sizes[alike]
-    except Stopped as stopped:
+            gathered.setdefault(table, []).append(batch)
+            sizes[table] += batch.nbytes
+            if sizes[table] >= PACKET_BYTES_MAX:
+                yield table, _joined(gathered.pop(table))
+                del sizes[table]
+    except Stopped as stopped:  # the other tables' rows are all there
         ended = stopped
-    for (table, _), batches in gathered.items():
-        yield table, pa.Table.from_batches(batches)
+    for table, batches in gathered.items():
+        yield table, _joined(batches)
     if ended is not None:
         raise ended
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    if all(batch.schema.equals(batches[0].schema) for batch in batches):
+        return pa.Table.from_batches(batches)
+    return pa.concat_tables([pa.Table.from_batches([batch]) for batch in batches], promote_options="default")
 
 
 def _late(tables: Sequence[str], deadline_ms: int) -> Fault:
