@@ -15,6 +15,8 @@ SPARK_LOG = "spark.log"
 WAREHOUSE = "spark-warehouse"  # empty: Spark insists on it
 PAUSE = "pause"
 RESUME = "resume"
+JOURNAL = "journal"  # of a source that is captured
+SPOOL = "spool"  # its large transactions, until they commit
 
 _CONTROL_FILES = (CONTROL, f"{CONTROL}-wal", f"{CONTROL}-shm")
 _REQUESTS = {PAUSE: ("all", "sink=*", "table=*"), RESUME: ("table=*",)}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from truecut.errors import Fault, Retry
-from truecut.model.change import DELETE, INSERT, OP, OP_NAMES, PLACE, SEQ
+from truecut.model.change import DELETE, INSERT, OP, OP_NAMES, PLACE, SEQ, TRANSACTION, TRUNCATE, UNCHANGED
 from truecut.model.cursor import CopyState, Cursor, Hold
 from truecut.model.order import Counts, Order, Receipt, Rejected, TableOrder
 from truecut.model.position import Position
@@ -20,6 +20,9 @@ from truecut.sinks.contract import Capabilities, Packet, Sink
 Row = dict[str, Any]
 ELSEWHERE = Fault("TC4012", "it stands elsewhere", "None needed.", Retry.RETRYABLE)
 CONTRADICTION = Hold("TC3023", "its keys are not as the changes say")
+UNTOLD = Hold("TC3038", "nobody knows some of its values")
+MISSING = object()  # in place of a value that nobody has told yet
+Values = dict[str, Any]
 
 
 @dataclass
@@ -27,8 +30,8 @@ class Store:
     """What is durable."""
 
     cursor: Cursor | None = None
-    mirrors: dict[str, dict[int, str]] = field(default_factory=dict)
-    logs: dict[str, list[tuple[str, str, str, int, str]]] = field(default_factory=dict)
+    mirrors: dict[str, dict[int, Values]] = field(default_factory=dict)
+    logs: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -119,19 +122,50 @@ class MemorySink(Sink[MemoryStaged]):
             generation = one.leaves.at.generation
             self.store.logs.setdefault(name, []).extend(_logged(row, generation) for row in ordered)
             return None, Counts(puts=len(ordered))
+        assert one.schema is not None
         before = dict(self.store.mirrors.get(name, {}))
         if one.kind == "replace" and self.fault != "a seed adds":
             before = {}
-        after = dict(before)
-        for row in ordered:
-            known, put = row["id"] in after, row[OP] != DELETE
-            if one.kind == "changes" and known == (row[OP] == INSERT) and not self.fault:
-                return CONTRADICTION, Counts()
-            after.pop(row["id"], None)
-            after |= {row["id"]: row["value"]} if put else {}
+        after = self._after(one, before, _later(ordered, self.fault))
+        if after is None:
+            return CONTRADICTION, Counts()
+        if any(value is MISSING for values in after.values() for value in values.values()):
+            return UNTOLD, Counts()
+        if self.fault == "truncate last" and any(row[OP] == TRUNCATE for row in rows):
+            after = {}
         self.store.mirrors[name] = after
         changed = [key for key, value in after.items() if key not in before or before[key] != value]
         return None, Counts(puts=len(changed), deletes=len(before.keys() - after.keys()))
+
+    def _after(
+        self, one: TableOrder, before: dict[int, Values], rows: Sequence[Row]
+    ) -> dict[int, Values] | None:
+        """The mirror's rows; None where the changes contradict each other."""
+        assert one.schema is not None
+        after, gone = dict(before), dict[tuple[int, int], Values]()
+        for row in rows:
+            if row[OP] == TRUNCATE:
+                after = {}
+                continue
+            known = row["id"] in after
+            if one.kind == "changes" and known == (row[OP] == INSERT) and not self.fault:
+                return None
+            old = after.pop(row["id"], None)
+            if row[OP] == DELETE:
+                gone[row[PLACE], row[SEQ]] = old or {}
+                if self.fault == "a delete is compared" and any(
+                    row[name] != value for name, value in (old or {}).items()
+                ):
+                    return None
+                continue
+            if row[OP] == INSERT:  # a row that moved was deleted right before
+                old = gone.get((row[PLACE], row[SEQ] - 1))
+                if self.fault == "merged across a delete":
+                    old = next((values for values in gone.values() if values["id"] == row["id"]), old)
+            absent = row.get(UNCHANGED) or () if self.fault != "absent is NULL" else ()
+            told = {name: row[name] for name in one.schema.names if name not in absent}
+            after[row["id"]] = {**dict.fromkeys(one.schema.names, MISSING), **(old or {}), **told}
+        return after
 
 
 @dataclass(frozen=True)
@@ -145,16 +179,32 @@ class MemoryBench:
     def sink(self) -> MemorySink:
         return MemorySink(self.store, self.fault)
 
-    def rows(self, table: str) -> Sequence[tuple[int, str]]:
-        return sorted(self.store.mirrors[f"main.{table}"].items())
+    def rows(self, table: str) -> Sequence[tuple[Any, ...]]:
+        found = self.store.mirrors[f"main.{table}"]
+        return [tuple(found[key].values()) for key in sorted(found)]
 
-    def log(self, table: str) -> Sequence[tuple[str, str, str, int, str]]:
-        return sorted(self.store.logs[f"main.{table}"])
+    def log(self, table: str) -> Sequence[tuple[Any, ...]]:
+        return [row[:5] for row in self._logged(table)]
+
+    def marks(self, table: str) -> Sequence[tuple[str, list[str] | None]]:
+        return [row[5:] for row in self._logged(table)]
+
+    def _logged(self, table: str) -> list[tuple[Any, ...]]:
+        return sorted(self.store.logs[f"main.{table}"], key=lambda row: row[:2])
 
 
-def _logged(row: Row, generation: int) -> tuple[str, str, str, int, str]:
+def _later(rows: Sequence[Row], fault: str) -> Sequence[Row]:
+    """From the last truncate on; what was before it is void."""
+    truncates = [number for number, row in enumerate(rows) if row[OP] == TRUNCATE]
+    if fault in ("truncate ignored", "truncate last"):
+        return [row for row in rows if row[OP] != TRUNCATE]
+    return rows[truncates[-1] :] if truncates else rows
+
+
+def _logged(row: Row, generation: int) -> tuple[Any, ...]:
     place = str(Position(generation, row[PLACE]))
-    return place, f"{row[SEQ]:016X}", OP_NAMES[row[OP]], row["id"], row["value"]
+    said = row.get(TRANSACTION) or place, row.get(UNCHANGED) or None
+    return place, f"{row[SEQ]:016X}", OP_NAMES[row[OP]], row["id"], row["value"], *said
 
 
 def _fenced(epoch: int, newer: int) -> Receipt:

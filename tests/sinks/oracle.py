@@ -1,72 +1,170 @@
 """A random life of one sink against a plain model of what it promises.
 
-The source is a dict of keys that changes from place to place. Orders carry its windows, seed again, run
-twice, come from stale owners or from the wrong place, break off before their commit; tenants run their
-maintenance; owners change. After every step the lake, read by plain duckdb, must equal the model.
+The source is a dict of keys that changes from place to place, and tells of it as a log does: one event after
+another, without the values that did not change, sometimes a truncate, deletes by key alone. Orders carry its
+windows, seed again, run twice, come from stale owners or from the wrong place, break off before their commit;
+tenants run their maintenance; owners change. After every step the destination, read by its own plain client,
+must equal the model.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Any, Protocol
 from unittest.mock import patch
 
-from tests.sinks.world import (
-    MAINTENANCE,
+from tests.sinks import database, world
+from truecut.lake import LakeAddress
+from truecut.model.change import DELETE, INSERT, OP_NAMES, READ, TRUNCATE, UPDATE
+from truecut.model.cursor import Version
+from truecut.model.order import Order, Receipt
+from truecut.sinks.contract import Packet, Sink
+from truecut.sinks.postgres.address import PostgresAddress
+from truecut.testing.orders import (
+    ABSENT,
+    NOTED,
     Change,
     Wish,
     changes,
-    cursor_of,
     held,
     order_of,
-    packets,
     persisted,
-    places_of,
     position,
-    read,
+    rows,
     seed,
-    sink,
-    tenant,
 )
-from truecut.lake import LakeAddress
-from truecut.model.change import DELETE, INSERT, OP_NAMES, READ, UPDATE
-from truecut.model.cursor import Version
-from truecut.model.order import Order, Receipt
 
 KEYS = range(6)
-BOTH = {"t": changes(), "log": changes("append")}
-Step = Callable[[LakeAddress, Random, "Source", "Model"], None]
+BOTH = {"t": changes(schema=NOTED), "log": changes("append", NOTED)}
+SEEDS = {"t": seed(schema=NOTED), "log": seed("append", NOTED)}
+LOG = "_truecut_op, _truecut_position, id, value, note, _truecut_unchanged"
+Row = tuple[str | None, ...]  # without its key
+Step = Callable[["Destination", Random, "Source", "Model"], None]
+
+
+class Destination(Protocol):
+    """A sink, and what its own client sees of it."""
+
+    def sink(self) -> Sink[Any]: ...
+
+    def cursor(self) -> tuple[str | None, int]: ...
+
+    def places(self) -> dict[str, list[Any]]: ...
+
+    def read(self, table: str, columns: str) -> Sequence[tuple[Any, ...]]: ...
+
+    def maintain(self, random: Random) -> None: ...
+
+
+@dataclass(frozen=True)
+class LakeDestination:
+    """A DuckLake, seen by plain duckdb."""
+
+    address: LakeAddress
+
+    def sink(self) -> Sink[Any]:
+        return world.sink(self.address)
+
+    def cursor(self) -> tuple[str | None, int]:
+        return world.cursor_of(self.address)
+
+    def places(self) -> dict[str, list[Any]]:
+        return world.places_of(self.address)
+
+    def read(self, table: str, columns: str) -> Sequence[tuple[Any, ...]]:
+        return world.read(self.address, table, columns)
+
+    def maintain(self, random: Random) -> None:
+        world.tenant(self.address, *(one for one in world.MAINTENANCE if random.random() < 0.6))
+
+
+@dataclass(frozen=True)
+class DatabaseDestination:
+    """A PostgreSQL, seen by plain psycopg."""
+
+    address: PostgresAddress
+
+    def sink(self) -> Sink[Any]:
+        return database.sink(self.address)
+
+    def cursor(self) -> tuple[str | None, int]:
+        return database.cursor_of(self.address)
+
+    def places(self) -> dict[str, list[Any]]:
+        return database.places_of(self.address)
+
+    def read(self, table: str, columns: str) -> Sequence[tuple[Any, ...]]:
+        return database.read(self.address, f"SELECT {columns} FROM main.{table}")
+
+    def maintain(self, random: Random) -> None:
+        database.owner(self.address, "VACUUM")
 
 
 @dataclass
 class Source:
-    """Rows by key, and every change that was ever made."""
+    """Rows by key, and every event that was ever logged."""
 
-    live: dict[int, str] = field(default_factory=dict)
+    live: dict[int, Row] = field(default_factory=dict)
     log: list[Change] = field(default_factory=list)
     place: int = 1
+    texts: int = 0
 
     def advance(self, random: Random) -> None:
-        """A new place, in which some keys change once each."""
+        """A new place with some events, several of them perhaps of one key."""
         self.place += 1
-        for key in random.sample(KEYS, random.randint(0, 4)):
-            value = f"{key}@{self.place}"
-            if key not in self.live:
-                self.log.append((INSERT, self.place, key, value))
-                self.live[key] = value
-            elif random.random() < 0.5:
-                self.log.append((UPDATE, self.place, key, value))
-                self.live[key] = value
-            else:
-                self.log.append((DELETE, self.place, key, self.live.pop(key)))
+        for _ in range(random.randint(0, 6)):
+            self._event(random, random.choice(KEYS))
+
+    def _event(self, random: Random, key: int) -> None:
+        if random.random() < 0.06:
+            self.live = {}
+            self.log.append((TRUNCATE, self.place))
+        elif key not in self.live:
+            self._insert(key, tuple(self._text(random) for _ in range(2)))
+        elif random.random() < 0.5:
+            self._put(UPDATE, key, self.live[key], self._changed(random, self.live[key]))
+        elif random.random() < 0.5:
+            self._delete(random, key)
+        else:
+            self._move(random, key)
+
+    def _text(self, random: Random) -> str | None:
+        self.texts += 1
+        return None if random.random() < 0.2 else f"text {self.texts}"
+
+    def _changed(self, random: Random, old: Row) -> Row:
+        return tuple(value if random.random() < 0.6 else self._text(random) for value in old)
+
+    def _insert(self, key: int, row: Row) -> None:
+        self.log.append((INSERT, self.place, key, *row))
+        self.live[key] = row
+
+    def _put(self, op: int, key: int, old: Row, row: Row) -> None:
+        """What did not change is not sent."""
+        sent = (ABSENT if new == was else new for new, was in zip(row, old, strict=True))
+        self.log.append((op, self.place, key, *sent))
+        self.live[key] = row
+
+    def _delete(self, random: Random, key: int) -> Row:
+        row = self.live.pop(key)
+        self.log.append((DELETE, self.place, key, *(row if random.random() < 0.5 else ())))
+        return row
+
+    def _move(self, random: Random, key: int) -> None:
+        """A changed key."""
+        free = [other for other in KEYS if other not in self.live]
+        if free:
+            row = self._delete(random, key)
+            self._put(INSERT, random.choice(free), row, self._changed(random, row))
 
     def window(self, after: int) -> list[Change]:
         return [change for change in self.log if change[1] > after]
 
     def seed(self) -> list[Change]:
-        return [(READ, self.place, key, value) for key, value in self.live.items()]
+        return [(READ, self.place, key, *row) for key, row in self.live.items()]
 
 
 @dataclass
@@ -76,49 +174,53 @@ class Model:
     token: int = 1
     position: int | None = None
     versions: dict[str, Version] = field(default_factory=dict)  # by table
-    mirror: dict[int, str] = field(default_factory=dict)
-    log: list[tuple[str, str, int, str]] = field(default_factory=list)  # op, position, id, value
+    mirror: dict[int, Row] = field(default_factory=dict)
+    log: list[tuple[Any, ...]] = field(default_factory=list)  # as in LOG
     last: tuple[Order, dict[str, list[Change]]] | None = None
 
     def append(self, found: list[Change]) -> None:
-        self.log += [(OP_NAMES[op], str(position(place)), key, value) for op, place, key, value in found]
+        for op, place, *values in found:
+            values += [None] * (3 - len(values))
+            absent = [name for name, value in zip(NOTED.names, values, strict=True) if value is ABSENT]
+            told = (None if value is ABSENT else value for value in values)
+            self.log.append((OP_NAMES[op], str(position(place)), *told, absent or None))
 
     def at(self, table: str) -> int:
         return self.versions[table].at.place
 
 
-def live(address: LakeAddress, random: Random, steps: int) -> None:
+def live(where: Destination, random: Random, steps: int) -> None:
     """One life; AssertionError where the sink is not what the model says."""
     source, model = Source(), Model()
-    recover(address, model)
-    compare(address, model)
+    recover(where, model)
+    compare(where, model)
     for _ in range(steps):
         for _ in range(random.randint(1, 3)):
             source.advance(random)
         step = random.choice(STEPS if model.versions else [seeds])
-        step(address, random, source, model)
-        compare(address, model)
+        step(where, random, source, model)
+        compare(where, model)
 
 
-def recover(address: LakeAddress, model: Model) -> None:
-    receipt = sink(address).recover(epoch=1, token=model.token)
+def recover(where: Destination, model: Model) -> None:
+    receipt = where.sink().recover(epoch=1, token=model.token)
     assert receipt.cursor is not None, receipt.fault
     assert receipt.cursor.token == model.token
 
 
-def compare(address: LakeAddress, model: Model) -> None:
+def compare(where: Destination, model: Model) -> None:
     """Everything the tenant can see."""
     place = None if model.position is None else str(position(model.position))
-    assert cursor_of(address) == (place, model.token)
+    assert where.cursor() == (place, model.token)
     if not model.versions:
         return
-    assert places_of(address) == {
+    assert where.places() == {
         f"main.{table}": [str(version.at), version.edition, version.hold, version.resumed]
         for table, version in model.versions.items()
     }
-    assert read(address, "t") == sorted(model.mirror.items())
-    columns = "_truecut_op, _truecut_position, id, value"
-    assert read(address, "log", columns) == sorted(model.log)
+    mirror = where.read("t", "id, value, note")
+    assert sorted(mirror) == sorted((key, *row) for key, row in model.mirror.items())
+    assert sorted(where.read("log", LOG), key=repr) == sorted(model.log, key=repr)
 
 
 def wanted_of(
@@ -137,10 +239,10 @@ def wanted_of(
 
 
 def carry_out(
-    address: LakeAddress, source: Source, model: Model, wanted: Order, found: dict[str, list[Change]]
+    where: Destination, source: Source, model: Model, wanted: Order, found: dict[str, list[Change]]
 ) -> None:
     """The order must go through; then the model is where it leaves its copies."""
-    assert send(address, wanted, found).outcome == "applied"
+    assert send(where, wanted, found).outcome == "applied"
     alone = not model.versions.keys() - {name.removeprefix("main.") for name in wanted.tables}
     for name, one in wanted.tables.items():
         table = name.removeprefix("main.")
@@ -155,86 +257,94 @@ def carry_out(
     model.last = wanted, found
 
 
-def send(address: LakeAddress, wanted: Order, found: dict[str, list[Change]]) -> Receipt:
-    return sink(address).apply(wanted, packets(**found))
+def send(where: Destination, wanted: Order, found: dict[str, list[Change]]) -> Receipt:
+    """The later half of each table's changes comes first."""
+    packets = [
+        Packet(f"main.{name}", half)
+        for name, events in found.items()
+        for table in [rows(events, NOTED)]
+        for half in (table.slice(len(events) // 2), table.slice(0, len(events) // 2))
+    ]
+    return where.sink().apply(wanted, iter(packets))
 
 
-def seeds(address: LakeAddress, random: Random, source: Source, model: Model) -> None:
+def seeds(where: Destination, random: Random, source: Source, model: Model) -> None:
     """Both tables for the first time; later the mirror anew, wherever the append table stands."""
     if model.versions:
-        carry_out(address, source, model, wanted_of(model, source.place, {"t": seed()}), {"t": source.seed()})
+        carry_out(
+            where, source, model, wanted_of(model, source.place, {"t": SEEDS["t"]}), {"t": source.seed()}
+        )
         return
-    wanted = wanted_of(model, source.place, {"t": seed(), "log": seed("append")})
-    carry_out(address, source, model, wanted, {"t": source.seed(), "log": source.seed()})
+    wanted = wanted_of(model, source.place, SEEDS)
+    carry_out(where, source, model, wanted, {"t": source.seed(), "log": source.seed()})
 
 
-def streams(address: LakeAddress, random: Random, source: Source, model: Model) -> None:
+def streams(where: Destination, random: Random, source: Source, model: Model) -> None:
     """The next window of both tables, each from its own place."""
     wanted = wanted_of(model, source.place, BOTH)
-    carry_out(address, source, model, wanted, windows(source, model))
+    carry_out(where, source, model, wanted, windows(source, model))
 
 
-def streams_one(address: LakeAddress, random: Random, source: Source, model: Model) -> None:
+def streams_one(where: Destination, random: Random, source: Source, model: Model) -> None:
     """The next window of one table; the other stays where it is."""
     table = random.choice(["t", "log"])
-    wish = changes() if table == "t" else changes("append")
-    wanted = wanted_of(model, source.place, {table: wish})
-    carry_out(address, source, model, wanted, {table: windows(source, model)[table]})
+    wanted = wanted_of(model, source.place, {table: BOTH[table]})
+    carry_out(where, source, model, wanted, {table: windows(source, model)[table]})
 
 
 def windows(source: Source, model: Model) -> dict[str, list[Change]]:
     return {table: source.window(model.at(table)) for table in ("t", "log")}
 
 
-def holds_and_releases(address: LakeAddress, random: Random, source: Source, model: Model) -> None:
+def holds_and_releases(where: Destination, random: Random, source: Source, model: Model) -> None:
     """The append table is held, then a request lifts that; the hold, run late, is refused."""
     stops = wanted_of(model, model.at("log"), {"log": held("TC2999", "stopped", "append")})
-    carry_out(address, source, model, stops, {})
-    compare(address, model)
+    carry_out(where, source, model, stops, {})
+    compare(where, model)
     asked = model.versions["log"].resumed + 1
     lifts = wanted_of(model, model.at("log"), {"log": replace(persisted("append"), resumed=asked)})
-    carry_out(address, source, model, lifts, {})
-    assert send(address, stops, {}).outcome == "failed"
+    carry_out(where, source, model, lifts, {})
+    assert send(where, stops, {}).outcome == "failed"
 
 
-def breaks_off(address: LakeAddress, random: Random, source: Source, model: Model) -> None:
+def breaks_off(where: Destination, random: Random, source: Source, model: Model) -> None:
     """The next window fails at each point of its way, then goes through."""
     wanted = wanted_of(model, source.place, BOTH)
     for point in ("before_sink_transaction", "after_sink_data", "before_sink_commit"):
         with patch.dict(os.environ, {"TRUECUT_FAILPOINT": f"{point}:error"}):
-            assert send(address, wanted, windows(source, model)).outcome == "failed"
-        compare(address, model)
-    streams(address, random, source, model)
+            assert send(where, wanted, windows(source, model)).outcome == "failed"
+        compare(where, model)
+    streams(where, random, source, model)
 
 
-def runs_twice(address: LakeAddress, random: Random, source: Source, model: Model) -> None:
+def runs_twice(where: Destination, random: Random, source: Source, model: Model) -> None:
     """The last order again."""
     if model.last is None or model.last[0].token != model.token:
         return
-    assert send(address, *model.last).outcome == "already"
+    assert send(where, *model.last).outcome == "already"
 
 
-def stale_owner(address: LakeAddress, random: Random, source: Source, model: Model) -> None:
+def stale_owner(where: Destination, random: Random, source: Source, model: Model) -> None:
     """A takeover; then the old owner goes on as if nothing had happened."""
     older, model.token = model.token, model.token + random.randint(1, 3)
-    recover(address, model)
+    recover(where, model)
     wanted = wanted_of(model, source.place, BOTH, token=older)
-    assert send(address, wanted, windows(source, model)).fenced_by == model.token
-    assert sink(address).recover(epoch=1, token=older).fenced_by == model.token
+    assert send(where, wanted, windows(source, model)).fenced_by == model.token
+    assert where.sink().recover(epoch=1, token=older).fenced_by == model.token
 
 
-def wrong_place(address: LakeAddress, random: Random, source: Source, model: Model) -> None:
+def wrong_place(where: Destination, random: Random, source: Source, model: Model) -> None:
     """An order of the owner's that expects another place of one of its tables."""
-    found = [(INSERT, source.place + 5, 99, "x")]
+    found: list[Change] = [(INSERT, source.place + 5, 99, "x", None)]
     wanted = wanted_of(model, source.place + 5, BOTH)
-    shifted = wanted_of(model, source.place + 5, {"log": changes("append")}, shift=random.choice([-1, 1]))
+    shifted = wanted_of(model, source.place + 5, {"log": BOTH["log"]}, shift=random.choice([-1, 1]))
     wanted = replace(wanted, tables={**wanted.tables, **shifted.tables})
-    assert send(address, wanted, {"t": found, "log": found}).outcome == "failed"
+    assert send(where, wanted, {"t": found, "log": found}).outcome == "failed"
 
 
-def maintains(address: LakeAddress, random: Random, source: Source, model: Model) -> None:
+def maintains(where: Destination, random: Random, source: Source, model: Model) -> None:
     """The tenant's own maintenance, some of it."""
-    tenant(address, *(statement for statement in MAINTENANCE if random.random() < 0.6))
+    where.maintain(random)
 
 
 STEPS: list[Step] = [
@@ -253,15 +363,15 @@ STEPS: list[Step] = [
 ]
 
 
-def every_step(address: LakeAddress) -> None:
+def every_step(where: Destination) -> None:
     """A short life in which every kind of step happens."""
     random, source, model = Random(7), Source(), Model()
-    recover(address, model)
+    recover(where, model)
     for step in _in_turn():
         source.advance(random)
         source.advance(random)
-        step(address, random, source, model)
-        compare(address, model)
+        step(where, random, source, model)
+        compare(where, model)
 
 
 def _in_turn() -> Iterator[Step]:

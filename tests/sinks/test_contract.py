@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,15 +15,18 @@ from tests.sinks.conftest import KINDS, MakeDatabase, MakeLake
 from tests.sinks.memory import MemoryBench
 from tests.sinks.world import read, sink
 from truecut.lake import LakeAddress
+from truecut.model.change import DELETE, INSERT, TRUNCATE
 from truecut.sinks.ducklake.sink import DuckLakeSink
 from truecut.sinks.postgres.address import PostgresAddress
 from truecut.sinks.postgres.sink import PostgresSink
-from truecut.testing import Ran, sinks
+from truecut.testing import Ran, events, sinks
+from truecut.testing.bench import SinkBench
+from truecut.testing.orders import ABSENT
 from truecut.testing.sinks import *  # noqa: F403 - the laws
-from truecut.testing.sinks import SinkBench
 
 RAN = Ran()
 LOG = "_truecut_position, _truecut_seq, _truecut_op, id, value"
+MARKS = "_truecut_position, _truecut_seq, _truecut_transaction, _truecut_unchanged"
 
 
 @dataclass(frozen=True)
@@ -36,10 +40,13 @@ class LakeBench:
         return sink(self.address)
 
     def rows(self, table: str) -> Sequence[tuple[Any, ...]]:
-        return read(self.address, table, "id, value")
+        return read(self.address, table)
 
     def log(self, table: str) -> Sequence[tuple[Any, ...]]:
         return read(self.address, table, LOG)
+
+    def marks(self, table: str) -> Sequence[tuple[Any, ...]]:
+        return [row[2:] for row in read(self.address, table, MARKS)]
 
 
 @dataclass(frozen=True)
@@ -53,10 +60,14 @@ class DatabaseBench:
         return database.sink(self.address)
 
     def rows(self, table: str) -> Sequence[tuple[Any, ...]]:
-        return database.read(self.address, f"SELECT id, value FROM main.{table} ORDER BY id")
+        return database.read(self.address, f"SELECT * FROM main.{table} ORDER BY id")
 
     def log(self, table: str) -> Sequence[tuple[Any, ...]]:
         return database.read(self.address, f"SELECT {LOG} FROM main.{table} ORDER BY 1, 2")
+
+    def marks(self, table: str) -> Sequence[tuple[Any, ...]]:
+        found = database.read(self.address, f"SELECT {MARKS} FROM main.{table} ORDER BY 1, 2")
+        return [row[2:] for row in found]
 
 
 BACK_ENDS = (*KINDS, "memory", "server")
@@ -70,6 +81,20 @@ FAULTS: dict[str, Callable[[SinkBench], None]] = {
     "holds move on": sinks.test_a_table_whose_rows_could_not_be_read_is_held,
     "all tables move": sinks.test_a_place_without_a_commit_is_persisted_for_that_table_alone,
     "staging writes": sinks.test_what_is_staged_has_touched_nothing,
+    "absent is NULL": events.test_a_value_that_was_not_sent_stays_what_it_is_at_the_sink,
+    "merged across a delete": partial(
+        events.test_a_value_that_nobody_knows_holds_the_table,
+        window=[(DELETE, 5, 1), (DELETE, 5, 2), (INSERT, 6, 1, ABSENT)],
+    ),
+    "truncate ignored": partial(
+        events.test_a_truncate_empties_the_table_in_its_place, window=[(TRUNCATE, 5)], left=[]
+    ),
+    "truncate last": partial(
+        events.test_a_truncate_empties_the_table_in_its_place,
+        window=[(TRUNCATE, 5), (INSERT, 5, 1, "a1")],
+        left=[(1, "a1")],
+    ),
+    "a delete is compared": events.test_a_delete_needs_no_more_than_the_key,
     "digest dropped": sinks.test_what_an_order_says_beside_its_rows_is_kept_in_the_cursor,
 }
 

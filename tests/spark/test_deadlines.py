@@ -16,6 +16,7 @@ from duckdb.func import PythonUDFType
 from tests.e2e.world import eventually
 from truecut import pulse, threads
 from truecut.lake import connect
+from truecut.model.change import INSERT, OP
 from truecut.model.order import Order, Receipt
 from truecut.model.position import Position
 from truecut.model.table import TableName
@@ -157,7 +158,7 @@ class Hung:
 
     def read(self) -> Iterator[Rows]:
         for _ in range(self.batches):
-            yield Rows(self.tables[0], pa.RecordBatch.from_pydict({"n": [1]}))
+            yield Rows(self.tables[0], pa.RecordBatch.from_pydict({OP: [INSERT], "n": [1]}))
         self.free.wait(120)
 
 

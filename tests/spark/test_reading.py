@@ -12,6 +12,7 @@ import pytest
 from truecut.config.settings import SinkSettings
 from truecut.errors import Fault, Retry, TruecutError
 from truecut.lake import parse_address
+from truecut.model.change import INSERT, OP, TRANSACTION, TRUNCATE, UNCHANGED
 from truecut.model.order import Order
 from truecut.model.position import Position
 from truecut.model.table import TableName
@@ -43,7 +44,7 @@ class Piece:
 
     def read(self) -> Iterator[Rows]:
         for number in self.numbers:
-            batch = pa.RecordBatch.from_pydict({"n": [number], "tenant": [f"t{number % 3}"]})
+            batch = pa.RecordBatch.from_pydict({OP: [INSERT], "n": [number], "tenant": [f"t{number % 3}"]})
             yield Rows(self.tables[0], batch)
         if self.fault is not None:
             raise TruecutError(
@@ -176,6 +177,39 @@ def test_rows_of_nobody_stop_the_table_where_the_pipeline_says_so() -> None:
 
 
 @dataclass(frozen=True)
+class Events(Piece):
+    """A row, one with a value that was not sent, a truncate, one whose transaction has a name."""
+
+    def read(self) -> Iterator[Rows]:
+        row = {OP: [INSERT], "n": [0], "tenant": ["t0"]}
+        absent = {**row, "n": pa.array([None], pa.int64()), UNCHANGED: [["n"]]}
+        truncate = {
+            OP: [TRUNCATE],
+            "n": pa.array([None], pa.int64()),
+            "tenant": pa.array([None], pa.string()),
+        }
+        for found in (row, absent, truncate, {**row, TRANSACTION: ["501"]}):
+            yield Rows(self.tables[0], pa.RecordBatch.from_pydict(found))
+
+
+def test_events_travel_with_what_they_have_beside_their_rows() -> None:
+    """Batches that have an optional column and some that have not, in one packet; a truncate reaches the sink
+    that has no rows, too, and is nobody's unrouted row."""
+    sent = list(reading(Events(range(0)), stop_unrouted=True).read(0))
+    arrived = list(from_batches(to_batches(sent, 2)))
+    found = {
+        sink: [row for one in arrived if one.sink == sink for row in one.content.to_pylist()]  # type: ignore[union-attr]
+        for sink in (0, 1)
+    }
+    truncate = {OP: TRUNCATE, "n": None, "tenant": None, UNCHANGED: None, TRANSACTION: None}
+    row = {OP: INSERT, "n": 0, "tenant": "t0", UNCHANGED: None, TRANSACTION: None}
+    assert found == {
+        0: [truncate, row, {**row, "n": None, UNCHANGED: ["n"]}, {**row, TRANSACTION: "501"}],
+        1: [truncate],
+    }
+
+
+@dataclass(frozen=True)
 class Transaction:
     """A piece that gives rows of two tables in turn, as a journal does."""
 
@@ -187,7 +221,7 @@ class Transaction:
 
     def read(self) -> Iterator[Rows]:
         for number in range(6):
-            batch = pa.RecordBatch.from_pydict({"n": [number], "tenant": ["t0"]})
+            batch = pa.RecordBatch.from_pydict({OP: [INSERT], "n": [number], "tenant": ["t0"]})
             yield Rows(self.tables[number % 2], batch)
         if self.fault is not None:
             raise TruecutError.of(self.fault)

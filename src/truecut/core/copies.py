@@ -135,12 +135,14 @@ def differs(copy: Copy) -> bool:
     return copy.status != "unseeded" and copy.wave is None and copy.version != copy.durable
 
 
-def to_seed(sink: SinkState, head: Position, *, now_ms: int) -> list[tuple[str, ...]]:
+def to_seed(
+    sink: SinkState, head: Position, *, now_ms: int, unready: frozenset[str] = frozenset()
+) -> list[tuple[str, ...]]:
     """The tables that the sink has to get whole, and now. A place never moves back (D1)."""
     found = [
         table
         for table, copy in sink.copies.items()
-        if copy.status == "unseeded" and _may_be_read(sink, table, now_ms)
+        if copy.status == "unseeded" and table not in unready and _may_be_read(sink, table, now_ms)
         if copy.durable is None or copy.durable.at <= head
     ]
     return _together(sink, found)

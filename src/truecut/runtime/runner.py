@@ -181,12 +181,16 @@ class Runner:
         head = self._until.bounded(seen.head)
         renumbered = seen.identity == self._state.identity and head.generation > self._generation
         if self._target is None or renumbered:
-            self._target = self._until.position or head
+            self._target = self._until.position or max(head, seen.ahead or head)
         self._view.observed(seen)
         oldest = min(seen.oldest, head)
-        if (seen.identity, oldest, head) != (self._state.identity, self._state.oldest, self._state.head):
+        unready = frozenset(map(str, seen.unready))
+        known = (self._state.identity, self._state.oldest, self._state.head, self._state.unready)
+        if (seen.identity, oldest, head, unready) != known:
             self._machine.become(
-                delivery.observe(self._state, identity=seen.identity, oldest=oldest, head=head)
+                delivery.observe(
+                    self._state, identity=seen.identity, oldest=oldest, head=head, unready=unready
+                )
             )
 
     def _observe_failed(self, fault: Fault) -> None:

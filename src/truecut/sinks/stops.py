@@ -98,6 +98,16 @@ def keys_missing(table: str, *, live_before: int, deleted: int) -> TableStop:
     return TableStop(table, "TC3024", message)
 
 
+def values_absent(table: str, rows: int) -> TableStop:
+    """A value that the source did not send, of a row that this sink never had: NULL would be a lie."""
+    message = (
+        f"{table}: {rows} rows lack values that the source did not send because they did not change, and the "
+        f"sink has no row to take them from; ALTER TABLE {table} REPLICA IDENTITY FULL at the source, then "
+        "resume the table"
+    )
+    return TableStop(table, "TC3038", message)
+
+
 def not_taken(table: str, reason: str) -> TableStop:
     """The same rows would be refused again."""
     return TableStop(table, "TC3028", f"{table}: the sink does not take its rows ({reason}); seed it again")

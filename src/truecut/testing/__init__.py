@@ -16,7 +16,13 @@ from types import ModuleType
 
 import pytest
 
-pytest.register_assert_rewrite("truecut.testing.sinks", "truecut.testing.sources", "truecut.testing.journals")
+pytest.register_assert_rewrite(
+    "truecut.testing.sinks",
+    "truecut.testing.events",
+    "truecut.testing.bench",
+    "truecut.testing.sources",
+    "truecut.testing.journals",
+)
 
 
 def laws_of(module: ModuleType) -> frozenset[str]:

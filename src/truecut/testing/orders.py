@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from truecut.model.change import COMMITTED_AT, OP, PLACE, SEQ
+from truecut.model.change import COMMITTED_AT, OP, PLACE, SEQ, TRANSACTION, UNCHANGED
 from truecut.model.cursor import CopyState, Hold, Version
 from truecut.model.order import Order, OrderKind, Receipt, TableOrder
 from truecut.model.position import Position
@@ -19,9 +19,11 @@ from truecut.sinks.contract import Packet
 GENERATION = 1
 COMMITTED = datetime(2026, 1, 1, tzinfo=UTC)
 ITEMS = TableSchema("7", (Column(1, "id", "BIGINT"), Column(2, "value", "VARCHAR")))
+NOTED = TableSchema("8", (*ITEMS.columns, Column(3, "note", "VARCHAR")))
 ARROW = {"BIGINT": pa.int64(), "INTEGER": pa.int32(), "VARCHAR": pa.string(), "DOUBLE": pa.float64()}
 
-Change = tuple[Any, ...]  # op, place, then the values of the table's columns
+Change = tuple[Any, ...]  # op, place, then the values of the table's columns; those left out are NULL
+ABSENT = object()  # in place of a value that the source did not send
 
 
 def at(place: int | None) -> Position | None:
@@ -34,15 +36,26 @@ def position(place: int) -> Position:
 
 def rows(changes: Sequence[Change], schema: TableSchema = ITEMS) -> pa.Table:
     """Changes in the form of `model.change`, numbered in the order given."""
+    width = 2 + len(schema.columns)
+    changes = [(*c, *[None] * (width - len(c))) for c in changes]
+    unchanged = [[n for n, v in zip(schema.names, c[2:], strict=True) if v is ABSENT] for c in changes]
     arrays = {
         OP: pa.array([c[0] for c in changes], pa.uint8()),
         PLACE: pa.array([c[1] for c in changes], pa.uint64()),
         SEQ: pa.array(range(len(changes)), pa.int64()),
         COMMITTED_AT: pa.array([COMMITTED] * len(changes), pa.timestamp("us", "UTC")),
     }
+    if any(unchanged):
+        arrays[UNCHANGED] = pa.array(unchanged, pa.list_(pa.string()))
     for i, column in enumerate(schema.columns):
-        arrays[column.name] = pa.array([c[2 + i] for c in changes], ARROW[column.type])
+        values = [None if c[2 + i] is ABSENT else c[2 + i] for c in changes]
+        arrays[column.name] = pa.array(values, ARROW[column.type])
     return pa.table(arrays)
+
+
+def in_transactions(found: pa.Table, names: Sequence[str | None]) -> pa.Table:
+    """The same with the source's own name of each change's transaction."""
+    return found.append_column(TRANSACTION, pa.array(names, pa.string()))
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,15 @@
 """The laws of a sink (`truecut.sinks.contract`). Content is what the destination's own client reads.
 
-Take them over with `from truecut.testing.sinks import *` and a fixture `bench`.
+Take them over with `from truecut.testing.sinks import *` and a fixture `bench`. Those about single events,
+absent values and truncates stand in `truecut.testing.events`; they come along.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
@@ -19,7 +19,9 @@ from truecut.model.cursor import Cursor, Hold, Version
 from truecut.model.order import Counts
 from truecut.model.position import SourcePosition
 from truecut.model.table import Mode
-from truecut.sinks.contract import Packet, Sink
+from truecut.sinks.contract import Packet
+from truecut.testing.bench import SEED, SEEDED, SinkBench, cursor_of, seeded
+from truecut.testing.events import *  # noqa: F403 - laws, too
 from truecut.testing.orders import (
     applied,
     changes,
@@ -34,47 +36,6 @@ from truecut.testing.orders import (
     seed,
     standing,
 )
-
-SEED = [(READ, 4, 1, "a"), (READ, 4, 2, "b"), (READ, 4, 3, "c")]
-SEEDED = [(1, "a"), (2, "b"), (3, "c")]
-
-
-class SinkBench(Protocol):
-    """A destination that does not exist yet, or is empty; and a look at it from outside.
-
-    Tables are `main.NAME`, with the columns id BIGINT and value VARCHAR.
-    """
-
-    @property
-    def name(self) -> str:
-        """Of the back end, for the record of which laws ran."""
-        ...
-
-    def sink(self) -> Sink[Any]:
-        """Another handle of the same destination, called `acme`."""
-        ...
-
-    def rows(self, table: str) -> Sequence[tuple[int, str]]:
-        """What a mirror holds, sorted by id, as the destination's own client reads it."""
-        ...
-
-    def log(self, table: str) -> Sequence[tuple[str, str, str, int, str]]:
-        """What an append table holds: position, seq, op, id, value, in the order of the first two."""
-        ...
-
-
-def cursor_of(bench: SinkBench, token: int) -> Cursor:
-    """The durable cursor, as its owner finds it again."""
-    receipt = applied(bench.sink().recover(epoch=1, token=token))
-    assert receipt.cursor is not None
-    return receipt.cursor
-
-
-def seeded(bench: SinkBench) -> None:
-    """Ours with token 1; the mirror `t` is seeded at 4 with three rows."""
-    applied(bench.sink().recover(epoch=1, token=1))
-    applied(bench.sink().apply(order(None, 4, t=seed()), packets(t=SEED)))
-
 
 # --- owning a sink ------------------------------------------------------------------------------------
 

@@ -1,12 +1,13 @@
 """The net effect of a window on a mirror, key by key: the latest change wins.
 
-Finds what cannot be, before the sink is touched: a NULL key, a key twice in a seed, a key inserted while
-it was live or changed after its delete. Messages name counts, never keys.
+What lies before the window's last truncate is void, and the table is empty then. Finds what cannot be, before
+the sink is touched: a NULL key, a key twice in a seed, a key inserted while it was live or changed after its
+delete. Messages name counts, never keys.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -18,9 +19,10 @@ from truecut.model.change import DELETE, INSERT, OP, PLACE, SEQ
 from truecut.model.table import TableSchema
 from truecut.model.types import SIGNED, UNSIGNED
 from truecut.sinks import stops
+from truecut.sinks.arrivals import Arrivals
 from truecut.sinks.copies import Stop
+from truecut.sinks.ducklake.absent import FIRST_OP, merge
 
-FIRST_OP = "_truecut_first_op"
 # Keys of these types are looked for only in files whose range they fall into.
 _RANGED = frozenset({*SIGNED, *UNSIGNED, "VARCHAR"}) - {"UHUGEINT"}
 
@@ -48,6 +50,8 @@ class Net:
     new_ranges: tuple[KeyRange, ...]  # of the keys whose first change is an insert
     live_ranges: tuple[KeyRange, ...]  # of the others
     with_nul: frozenset[str] = frozenset()  # key columns in which some text holds a NUL
+    truncated: bool = False  # nothing of what the sink had will be there
+    untold: tuple[str, ...] = ()  # columns that the window does not tell of some rows
 
     @property
     def passing(self) -> int:
@@ -55,40 +59,80 @@ class Net:
         return (self.keys - self.live_before) - (self.puts - (self.live_before - self.deletes))
 
 
-def resolve(
-    connection: duckdb.DuckDBPyConnection,
-    table: str,
-    rows: str,
-    *,
-    key: tuple[str, ...],
-    schema: TableSchema,
-    in_memory: pa.Table | None = None,
-) -> tuple[Net | None, Stop | None]:
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The staged changes of a mirror: a relation of a connection."""
+
+    connection: duckdb.DuckDBPyConnection
+    table: str
+    rows: str
+    key: tuple[str, ...]
+    schema: TableSchema
+    arrivals: Arrivals
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """Columns of which some values have to be found."""
+        return tuple(name for name in self.schema.names if name in self.arrivals.absent)
+
+    @property
+    def keys(self) -> str:
+        """SQL to partition by the key."""
+        columns = [self.schema.column(name) for name in self.key]
+        return ", ".join(sortable(identifier(c.name), c) for c in columns if c is not None)
+
+    @property
+    def window(self) -> str:
+        """The changes of each key, in their order."""
+        return f"PARTITION BY {self.keys} ORDER BY {PLACE}, {SEQ}"
+
+
+def resolve(changes: Changes, *, in_memory: pa.Table | None = None) -> tuple[Net | None, Stop | None]:
     """Reduce staged changes to one for each key. Keys that changed once need no work at all.
 
-    `in_memory` are the same rows as `rows`, if they are at hand.
+    `in_memory` are the same rows, if they are at hand.
     """
-    known = None if in_memory is None else _measure_in_memory(in_memory, rows, key, schema)
-    net, distinct, nulls = known or _measure(connection, rows, OP, key, schema)
+    if changes.arrivals.truncated is not None:
+        changes, in_memory = _after_truncate(changes, *changes.arrivals.truncated), None
+    connection, table, key, schema = changes.connection, changes.table, changes.key, changes.schema
+    known = None if in_memory is None else _measure_in_memory(in_memory, changes.rows, key, schema)
+    net, distinct, nulls = known or _measure(connection, changes.rows, OP, key, schema)
     if nulls:
         return None, stops.null_in_changes(table, nulls).stop
-    if net.keys == distinct:
+    if net.keys != distinct:
+        (broken,) = _row(  # a key is inserted exactly after its delete
+            connection,
+            f"SELECT count(*) FROM (SELECT {OP} AS op, lag({OP}) OVER ({changes.window}) AS previous "
+            f"FROM {changes.rows}) WHERE (op = {INSERT}) <> (previous = {DELETE})",
+        )
+        if broken:
+            return None, stops.contradictions(table, broken).stop
+    if changes.absent:
+        untold, lost = merge(connection, changes.rows, changes.keys, key=key, absent=changes.absent)
+        if lost:
+            return None, stops.values_absent(table, lost).stop
+        net = replace(_measure(connection, f"{changes.rows}_net", FIRST_OP, key, schema)[0], untold=untold)
+    elif net.keys != distinct:
+        connection.execute(
+            f"CREATE TEMP TABLE {changes.rows}_net AS SELECT *, first_value({OP}) OVER w AS {FIRST_OP} "
+            f"FROM {changes.rows} WINDOW w AS ({changes.window}) QUALIFY lead({OP}) OVER w IS NULL"
+        )
+        net = _measure(connection, f"{changes.rows}_net", FIRST_OP, key, schema)[0]
+    if changes.arrivals.truncated is None:
         return net, None
-    columns = [schema.column(name) for name in key]
-    keys = ", ".join(sortable(identifier(c.name), c) for c in columns if c is not None)
-    window = f"PARTITION BY {keys} ORDER BY {PLACE}, {SEQ}"
-    (broken,) = _row(  # a key is inserted exactly after its delete
-        connection,
-        f"SELECT count(*) FROM (SELECT {OP} AS op, lag({OP}) OVER ({window}) AS previous FROM {rows}) "
-        f"WHERE (op = {INSERT}) <> (previous = {DELETE})",
+    if net.live_before:  # nothing is live after a truncate
+        return None, stops.contradictions(table, net.live_before).stop
+    return replace(net, truncated=True), None
+
+
+def _after_truncate(changes: Changes, place: int, seq: int) -> Changes:
+    """Only what came later counts."""
+    later = f"{changes.rows}_later"
+    changes.connection.execute(
+        f"CREATE TEMP VIEW {later} AS SELECT * FROM {changes.rows} "
+        f"WHERE {PLACE} > {place} OR ({PLACE} = {place} AND {SEQ} > {seq})"
     )
-    if broken:
-        return None, stops.contradictions(table, broken).stop
-    connection.execute(
-        f"CREATE TEMP TABLE {rows}_net AS SELECT *, first_value({OP}) OVER w AS {FIRST_OP} FROM {rows} "
-        f"WINDOW w AS ({window}) QUALIFY lead({OP}) OVER w IS NULL"
-    )
-    return _measure(connection, f"{rows}_net", FIRST_OP, key, schema)[0], None
+    return replace(changes, rows=later)
 
 
 def _measure(

@@ -13,10 +13,14 @@ import duckdb
 import pyarrow as pa
 
 from truecut.errors import require
+from truecut.model.change import TRANSACTION, UNCHANGED
 from truecut.model.order import Order, Rejected, TableOrder
+from truecut.sinks import stops as reasons
+from truecut.sinks.arrivals import Arrivals
 from truecut.sinks.contract import Packet
-from truecut.sinks.ducklake.resolve import Net, resolve, seed_faults
+from truecut.sinks.ducklake.resolve import Changes, Net, resolve, seed_faults
 
+_OPTIONAL_TYPES = {TRANSACTION: "VARCHAR", UNCHANGED: "VARCHAR[]"}
 MEMORY_BYTES_MAX = 64 << 20  # of one table's rows; more go to a temporary table, which spills
 
 
@@ -28,6 +32,7 @@ class Staged:
     relations: Mapping[str, str]
     nets: Mapping[str, Net]  # for the changes of a mirror
     stops: Mapping[str, tuple[str, str]]  # code and message
+    arrivals: Mapping[str, Arrivals] = field(default_factory=dict)
     bytes: int = 0
     rejected: tuple[Rejected, ...] = ()  # none: what does not fit stops its table
 
@@ -57,20 +62,23 @@ def stage(connection: duckdb.DuckDBPyConnection, order: Order, packets: Iterator
             nets[table] = net
         if stop is not None:
             stops[table] = stop
-    return Staged(connection, relations, nets, stops, sum(buffer.taken for buffer in buffers.values()))
+    arrivals = {table: buffer.arrivals for table, buffer in kept.items()}
+    size = sum(buffer.taken for buffer in buffers.values())
+    return Staged(connection, relations, nets, stops, arrivals, size)
 
 
 def _examine(
     connection: duckdb.DuckDBPyConnection, table: str, wanted: TableOrder, buffer: _Buffer
 ) -> tuple[Net | None, tuple[str, str] | None]:
     if wanted.kind == "replace":  # a key that is there twice tells no change of its rows
+        if buffer.arrivals.absent and wanted.mode == "mirror":
+            return None, reasons.values_absent(table, buffer.rows).stop
         return None, seed_faults(connection, table, buffer.name, key=wanted.key)
     if wanted.mode == "append":  # keeps every change as it comes
         return None, None
     assert wanted.schema is not None
-    return resolve(
-        connection, table, buffer.name, key=wanted.key, schema=wanted.schema, in_memory=buffer.in_memory
-    )
+    changes = Changes(connection, table, buffer.name, wanted.key, wanted.schema, buffer.arrivals)
+    return resolve(changes, in_memory=buffer.in_memory)
 
 
 @dataclass(slots=True)
@@ -80,11 +88,15 @@ class _Buffer:
     held: list[pa.Table] = field(default_factory=list)
     bytes: int = 0  # of those
     taken: int = 0  # bytes of all that came
+    rows: int = 0
     spilled: bool = False
     in_memory: pa.Table | None = None  # all rows, if they were few
+    arrivals: Arrivals = field(default_factory=Arrivals)
 
     def add(self, rows: pa.Table) -> None:
+        self.arrivals.see(rows)
         self.held.append(rows)
+        self.rows += rows.num_rows
         self.bytes += rows.nbytes
         self.taken += rows.nbytes
         if self.bytes > MEMORY_BYTES_MAX:
@@ -95,15 +107,26 @@ class _Buffer:
         if self.spilled:
             self._spill()
         else:
-            self.in_memory = pa.concat_tables(self.held)
+            self.in_memory = _joined(self.held)
             self.connection.register(self.name, self.in_memory)
         return self.name
 
     def _spill(self) -> None:
         if not self.held:
             return
-        self.connection.register("arriving", pa.concat_tables(self.held))
-        into = f"INSERT INTO temp.{self.name}" if self.spilled else f"CREATE TEMP TABLE {self.name} AS"
+        arriving = _joined(self.held)
+        self.connection.register("arriving", arriving)
+        for name in _OPTIONAL_TYPES.keys() & set(arriving.column_names) if self.spilled else ():
+            column = f"{name} {_OPTIONAL_TYPES[name]}"
+            self.connection.execute(f"ALTER TABLE temp.{self.name} ADD COLUMN IF NOT EXISTS {column}")
+        into = (
+            f"INSERT INTO temp.{self.name} BY NAME" if self.spilled else f"CREATE TEMP TABLE {self.name} AS"
+        )
         self.connection.execute(f"{into} SELECT * FROM arriving")
         self.connection.unregister("arriving")
         self.held, self.bytes, self.spilled = [], 0, True
+
+
+def _joined(held: list[pa.Table]) -> pa.Table:
+    """Packets may differ in their optional columns."""
+    return pa.concat_tables(held, promote_options="default")

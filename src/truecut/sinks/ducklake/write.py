@@ -1,24 +1,37 @@
 """How one table of an order is written, inside the order's transaction.
 
-A mirror takes the net effect of its window after its keys were compared with what is live at the sink; an
-append table takes every change as a row; a seed replaces a mirror and adds `read` rows to an append table.
+A mirror takes the net effect of its window after its keys were compared with what is live at the sink, and
+values that the window does not tell from its own rows; an append table takes every change as a row; a seed
+replaces a mirror and adds `read` rows to an append table.
 What contradicts the sink raises TableStop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
+from dataclasses import replace
 
 import duckdb
 
 from truecut.lake import identifier, literal, sortable
-from truecut.model.change import COMMITTED_AT, DELETE, INSERT, OP, OP_NAMES, PLACE, SEQ
+from truecut.model.change import (
+    COMMITTED_AT,
+    DELETE,
+    INSERT,
+    OP,
+    OP_NAMES,
+    PLACE,
+    SEQ,
+    TRANSACTION,
+    UNCHANGED,
+)
 from truecut.model.cursor import CopyState
 from truecut.model.order import Counts, TableOrder
 from truecut.model.position import Position
 from truecut.model.table import Column, TableSchema
 from truecut.sinks import stops
+from truecut.sinks.ducklake.absent import UNTOLD, origin
 from truecut.sinks.ducklake.inlining import exact_rows
 from truecut.sinks.ducklake.pool import Lake
 from truecut.sinks.ducklake.resolve import KeyRange, Net
@@ -95,15 +108,42 @@ def changes(
 
 
 def apply_net(lake: Lake, table: str, wanted: TableOrder, net: Net) -> Counts:
-    """Keys the window found live are deleted, keys it leaves live are inserted."""
+    """Keys the window found live are deleted, keys it leaves live are inserted; a truncate deletes all."""
+    if net.truncated:
+        removed = _count(lake, f"DELETE FROM {qualified(lake, table)}")
+        return Counts(puts=insert_keys(lake, table, wanted, net) if net.puts else 0, deletes=removed)
+    whole = completed(lake, table, wanted, net) if net.untold else net
     deleted = delete_keys(lake, table, wanted, net) if net.live_before else 0
     if deleted != net.live_before:
         raise stops.keys_missing(table, live_before=net.live_before, deleted=deleted)
-    clashes = net.puts - (insert_keys(lake, table, wanted, net) if net.puts else 0)
+    clashes = net.puts - (insert_keys(lake, table, wanted, whole) if net.puts else 0)
     clashes += count_live(lake, table, wanted, net) if net.passing else 0
     if clashes:
         raise stops.keys_live_already(table, clashes)
     return Counts(puts=net.puts, deletes=net.deletes)
+
+
+def completed(lake: Lake, table: str, wanted: TableOrder, net: Net) -> Net:
+    """The same with the values that the sink's own rows have, as long as they are there. A row that the sink
+    lacks is missing here, too: what is deleted is counted."""
+    columns = [c for c in _schema(wanted).columns if c.name in net.untold]
+    told = {c.name: f"CAST(n.{identifier(c.name)} AS {c.type})" for c in columns}
+    kept = ", ".join(f"{told[c.name]} AS {identifier(c.name)}" for c in columns)
+    taken = ", ".join(
+        f"CASE WHEN list_contains(n.{UNTOLD}, {literal(c.name)}) THEN t.{identifier(c.name)} "
+        f"ELSE {told[c.name]} END AS {identifier(c.name)}"
+        for c in columns
+    )
+    within, bounds = _within(net.live_ranges)
+    whole = f"{net.relation}_whole"
+    lake.connection.execute(
+        f"CREATE OR REPLACE TEMP TABLE {whole} AS SELECT n.* REPLACE ({taken}) FROM {net.relation} n "
+        f"JOIN {qualified(lake, table)} t ON {_same_key(wanted, net, origin)} "
+        f"WHERE len(n.{UNTOLD}) > 0 AND {within}",
+        bounds,
+    )
+    rest = f"SELECT n.* REPLACE ({kept}) FROM {net.relation} n WHERE len(n.{UNTOLD}) = 0"
+    return replace(net, relation=f"({rest} UNION ALL SELECT * FROM {whole})")
 
 
 def delete_keys(lake: Lake, table: str, wanted: TableOrder, net: Net) -> int:
@@ -120,7 +160,7 @@ def delete_keys(lake: Lake, table: str, wanted: TableOrder, net: Net) -> int:
 def insert_keys(lake: Lake, table: str, wanted: TableOrder, net: Net) -> int:
     """Insert the rows that the window leaves live, but for keys that are live already; how many."""
     rows, bounds = f"{net.relation} n", list[str]()
-    if net.keys > net.live_before:  # those it found live are gone by now
+    if net.keys > net.live_before and not net.truncated:  # those it found live are gone by now
         within, bounds = _within(net.new_ranges)
         keys = ", ".join(map(identifier, wanted.key))
         live = f"SELECT {keys} FROM {qualified(lake, table)} t WHERE {within}"
@@ -185,22 +225,29 @@ def _append(
         return state, Counts()
     targets = ", ".join(identifier(name) for name, _ in wanted_columns(schema, "append"))
     try:
-        with _alone(table), exact_rows(lake, table, schema):
+        optional = staged.arrivals[table].optional
+        control = _control(upto.generation, optional)
+        with _alone(table), exact_rows(lake, table, schema, lists=UNCHANGED in optional):
             written = _count(
                 lake,
                 f"INSERT INTO {qualified(lake, table)} ({targets}) "
-                f"SELECT {_control(upto.generation)}, {', '.join(map(identifier, schema.names))} FROM {rows}",
+                f"SELECT {control}, {', '.join(map(identifier, schema.names))} FROM {rows}",
             )
     except (duckdb.CatalogException, duckdb.BinderException) as error:
         raise stops.altered(table) from error
     return state, Counts(puts=written)
 
 
-def _control(generation: int) -> str:
+def _control(generation: int, optional: Set[str]) -> str:
     """The control columns of an append table, from those of the packets, in the order of the table."""
     ops = " ".join(f"WHEN {number} THEN {literal(name)}" for number, name in OP_NAMES.items())
     position = f"'{generation:08X}-' || printf('%016X', {PLACE})"
-    return f"CASE {OP} {ops} END, {position}, printf('%016X', {SEQ}), {position}, {COMMITTED_AT}, now(), NULL"
+    transaction = f"coalesce({TRANSACTION}, {position})" if TRANSACTION in optional else position
+    unchanged = f"CASE WHEN len({UNCHANGED}) > 0 THEN {UNCHANGED} END" if UNCHANGED in optional else "NULL"
+    return (
+        f"CASE {OP} {ops} END, {position}, printf('%016X', {SEQ}), {transaction}, {COMMITTED_AT}, now(), "
+        f"{unchanged}"
+    )
 
 
 def _within(ranges: tuple[KeyRange, ...]) -> tuple[str, list[str]]:
@@ -215,12 +262,13 @@ def _count(lake: Lake, sql: str, parameters: list[str] | None = None) -> int:
     return int(found[0])
 
 
-def _same_key(wanted: TableOrder, net: Net) -> str:
+def _same_key(wanted: TableOrder, net: Net, staged: Callable[[str], str] = identifier) -> str:
+    """`staged`: the quoted column of the net change that has that part of the key."""
     columns = [column for name in wanted.key if (column := _schema(wanted).column(name)) is not None]
     return " AND ".join(
-        f"{_compared(f't.{name}', column, net)} = {_compared(f'n.{name}', column, net)}"
+        f"{_compared(f't.{identifier(column.name)}', column, net)} = "
+        f"{_compared(f'n.{staged(column.name)}', column, net)}"
         for column in columns
-        for name in [identifier(column.name)]
     )
 
 

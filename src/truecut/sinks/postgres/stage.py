@@ -7,27 +7,44 @@ are this session's alone and go with it: nothing of the sink is touched.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from truecut import pulse
 from truecut.errors import require
-from truecut.model.change import COMMITTED_AT, CONTROL_NAMES, DELETE, INSERT, OP, PLACE, SEQ
+from truecut.model.change import (
+    COMMITTED_AT,
+    CONTROL_NAMES,
+    DELETE,
+    INSERT,
+    OP,
+    OPTIONAL_NAMES,
+    PLACE,
+    SEQ,
+    TRANSACTION,
+    UNCHANGED,
+)
 from truecut.model.order import Order, Rejected, TableOrder
 from truecut.sinks import stops
+from truecut.sinks.arrivals import Arrivals
 from truecut.sinks.contract import Packet
 from truecut.sinks.copies import Stop, TableStop
 from truecut.sinks.postgres import encode
+from truecut.sinks.postgres.absent import BY_PLACE, FIRST_OP, merge
 from truecut.sinks.postgres.rows import about_rows
 from truecut.sinks.postgres.server import Connection, identifier, row, run
 from truecut.sinks.postgres.types import Target, targets
 
-FIRST_OP = "_truecut_first_op"
 ANALYZED_FROM = 1000  # rows; fewer make no plan bad
-# Places are unsigned: their bits travel in a bigint, and sort by this.
-_BY_PLACE = f"({PLACE} # (-9223372036854775808)::bigint)"
-_CONTROL = {OP: "smallint", PLACE: "bigint", SEQ: "bigint", COMMITTED_AT: "timestamp with time zone"}
+_CONTROL = {
+    OP: "smallint",
+    PLACE: "bigint",
+    SEQ: "bigint",
+    COMMITTED_AT: "timestamp with time zone",
+    TRANSACTION: "text",
+    UNCHANGED: "text[]",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +57,8 @@ class Net:
     live_before: int  # keys whose first change is not an insert: the sink must have them
     puts: int  # keys whose last change is not a delete: the sink will have them
     deletes: int  # keys that the sink had and will not have
+    truncated: bool = False  # nothing of what the sink had will be there
+    untold: tuple[str, ...] = ()  # columns that the window does not tell of some rows
 
 
 @dataclass(slots=True)
@@ -61,6 +80,7 @@ def stage(connection: Connection, order: Order, packets: Iterator[Packet]) -> St
     """Take in all packets. What follows a fault of the same table is dropped."""
     staged = Staged(connection)
     counts: dict[str, int] = {}
+    arrivals: dict[str, Arrivals] = {}
     for packet in packets:
         require(packet.table in order.tables, "packets belong to tables of their order")
         if packet.fault is not None:
@@ -68,8 +88,9 @@ def stage(connection: Connection, order: Order, packets: Iterator[Packet]) -> St
         elif packet.rows is not None and packet.rows.num_rows and packet.table not in staged.stops:
             _take(staged, packet.table, order.tables[packet.table], packet.rows)
             counts[packet.table] = counts.get(packet.table, 0) + packet.rows.num_rows
+            arrivals.setdefault(packet.table, Arrivals()).see(packet.rows)
     for table in set(staged.relations) - set(staged.stops):
-        _examine(staged, table, order.tables[table], counts[table])
+        _examine(staged, table, order.tables[table], counts[table], arrivals[table])
     return staged
 
 
@@ -93,11 +114,12 @@ def _staging(columns: Sequence[Target]) -> str:
 
 
 def _copy(connection: Connection, relation: str, columns: Sequence[Target], rows: pa.Table) -> None:
-    names = [*CONTROL_NAMES, *(one.name for one in columns)]
+    control = [*CONTROL_NAMES, *(name for name in OPTIONAL_NAMES if name in rows.column_names)]
+    names = [*control, *(one.name for one in columns)]
     rows = rows.select(names)
     places = rows.column(PLACE)
     rows = rows.set_column(1, PLACE, pa.chunked_array([one.view(pa.int64()) for one in places.chunks]))
-    kinds = [*_CONTROL.values(), *(one.staged for one in columns)]
+    kinds = [*(_CONTROL[name] for name in control), *(one.staged for one in columns)]
     into = f"COPY {relation} ({', '.join(map(identifier, names))}) FROM STDIN (FORMAT binary)"
     with connection.cursor() as cursor, cursor.copy(into.encode()) as copy:
         copy.write(encode.HEADER)
@@ -110,7 +132,7 @@ def _copy(connection: Connection, relation: str, columns: Sequence[Target], rows
 # --- what the changes of a table come to ----------------------------------------------------------------
 
 
-def _examine(staged: Staged, table: str, wanted: TableOrder, count: int) -> None:
+def _examine(staged: Staged, table: str, wanted: TableOrder, count: int, arrivals: Arrivals) -> None:
     connection, relation = staged.connection, staged.relations[table]
     if count >= ANALYZED_FROM:
         run(connection, f"ANALYZE {relation}")
@@ -119,9 +141,11 @@ def _examine(staged: Staged, table: str, wanted: TableOrder, count: int) -> None
     try:
         with about_rows(table):
             if wanted.kind == "replace":
+                if arrivals.absent and wanted.mode == "mirror":
+                    raise stops.values_absent(table, count)
                 _check_seed(connection, table, relation, keys_of(table, wanted))
             else:
-                staged.nets[table] = _resolve(connection, table, relation, keys_of(table, wanted))
+                staged.nets[table] = _resolve(connection, table, relation, wanted, arrivals)
     except TableStop as stop:
         staged.stops[table] = stop.stop
 
@@ -133,9 +157,9 @@ def keys_of(table: str, wanted: TableOrder) -> dict[str, str]:
     return {identifier(name): compared(known[name], staged=True) for name in wanted.key}
 
 
-def compared(column: Target, *, staged: bool, of: str = "") -> str:
-    """A key's value, of a staged row or of one at the sink, as `=` takes it."""
-    quoted = of + identifier(column.name)
+def compared(column: Target, *, staged: bool, of: str = "", name: str | None = None) -> str:
+    """A key's value, of a staged row or of one at the sink, as `=` takes it; `name` is not its own."""
+    quoted = of + identifier(name or column.name)
     value = column.value(quoted) if staged else quoted
     return value if column.comparable else f"({value})::text"
 
@@ -154,8 +178,28 @@ def _check_seed(connection: Connection, table: str, relation: str, keys: Mapping
         raise stops.repeated_keys(table, repeated)
 
 
-def _resolve(connection: Connection, table: str, relation: str, keys: Mapping[str, str]) -> Net:
+def _resolve(
+    connection: Connection, table: str, relation: str, wanted: TableOrder, arrivals: Arrivals
+) -> Net:
+    """What the changes come to; what lies before the last truncate is void, and the table is empty then."""
+    if arrivals.truncated is None:
+        return _latest(connection, table, relation, wanted, arrivals)
+    place, seq = arrivals.truncated
+    signed = place - (1 << 64) if place >= 1 << 63 else place
+    run(
+        connection,
+        f"DELETE FROM {relation} WHERE ({BY_PLACE}, {SEQ}) <= "
+        f"(({signed})::bigint # (-9223372036854775808)::bigint, ({seq})::bigint)",
+    )
+    net = _latest(connection, table, relation, wanted, arrivals)
+    if net.live_before:  # nothing is live after a truncate
+        raise stops.contradictions(table, net.live_before)
+    return replace(net, truncated=True)
+
+
+def _latest(connection: Connection, table: str, relation: str, wanted: TableOrder, arrivals: Arrivals) -> Net:
     """Reduce staged changes to one for each key. Keys that changed once need no work at all."""
+    keys = keys_of(table, wanted)
     nulls, rows, distinct = row(
         connection,
         f"SELECT count(*) FILTER (WHERE {_null(keys)}), count(*), (SELECT count(*) FROM "
@@ -163,16 +207,18 @@ def _resolve(connection: Connection, table: str, relation: str, keys: Mapping[st
     )
     if nulls:
         raise stops.null_in_changes(table, nulls)
+    window = f"(PARTITION BY {', '.join(keys.values())} ORDER BY {BY_PLACE}, {SEQ})"
+    if rows != distinct:
+        _check_order(connection, table, relation, window)
+    assert wanted.schema is not None
+    absent = [name for name in wanted.schema.names if name in arrivals.absent]
+    if absent:
+        untold, lost = merge(connection, relation, wanted.schema.names, keys, absent)
+        if lost:
+            raise stops.values_absent(table, lost)
+        return replace(_measured(connection, f"{relation}_net", FIRST_OP), untold=untold)
     if rows == distinct:
         return _measured(connection, relation, OP)
-    window = f"(PARTITION BY {', '.join(keys.values())} ORDER BY {_BY_PLACE}, {SEQ})"
-    (broken,) = row(  # a key is inserted exactly after its delete
-        connection,
-        f"SELECT count(*) FROM (SELECT {OP} AS op, lag({OP}) OVER {window} AS previous FROM {relation}) c "
-        f"WHERE (op = {INSERT}) <> (previous = {DELETE})",
-    )
-    if broken:
-        raise stops.contradictions(table, broken)
     net = f"{relation}_net"
     run(
         connection,
@@ -183,6 +229,17 @@ def _resolve(connection: Connection, table: str, relation: str, keys: Mapping[st
     if distinct >= ANALYZED_FROM:
         run(connection, f"ANALYZE {net}")
     return _measured(connection, net, FIRST_OP)
+
+
+def _check_order(connection: Connection, table: str, relation: str, window: str) -> None:
+    """A key is inserted exactly after its delete."""
+    (broken,) = row(
+        connection,
+        f"SELECT count(*) FROM (SELECT {OP} AS op, lag({OP}) OVER {window} AS previous FROM {relation}) c "
+        f"WHERE (op = {INSERT}) <> (previous = {DELETE})",
+    )
+    if broken:
+        raise stops.contradictions(table, broken)
 
 
 def _measured(connection: Connection, relation: str, first_op: str) -> Net:

@@ -1,7 +1,8 @@
 """How one table of an order is written, inside the order's transaction.
 
-A mirror takes the net effect of its window after its keys were compared with what is live at the sink; an
-append table takes every change as a row; a seed replaces a mirror and adds `read` rows to an append table.
+A mirror takes the net effect of its window after its keys were compared with what is live at the sink, and
+values that the window does not tell from its own rows; an append table takes every change as a row; a seed
+replaces a mirror and adds `read` rows to an append table.
 What contradicts the sink raises TableStop.
 """
 
@@ -9,10 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from truecut.model.change import COMMITTED_AT, DELETE, INSERT, OP, OP_NAMES, PLACE, SEQ
+from truecut.model.change import (
+    COMMITTED_AT,
+    DELETE,
+    INSERT,
+    OP,
+    OP_NAMES,
+    PLACE,
+    SEQ,
+    TRANSACTION,
+    UNCHANGED,
+)
 from truecut.model.cursor import CopyState
 from truecut.model.order import Counts, TableOrder
 from truecut.sinks import stops
+from truecut.sinks.postgres.absent import NUMBER, UNTOLD, origin
 from truecut.sinks.postgres.schema import (
     APPEND_COLUMNS,
     Place,
@@ -60,19 +72,46 @@ def changes(place: Place, wanted: TableOrder, copy: CopyState | None, staged: St
 
 
 def apply_net(connection: Connection, place: Place, wanted: TableOrder, net: Net) -> Counts:
-    """Keys the window found live are deleted, keys it leaves live are inserted."""
+    """Keys the window found live are deleted, keys it leaves live are inserted; a truncate deletes all."""
     table = place.table
+    if net.truncated:
+        removed = run(connection, f"DELETE FROM {place.sql}").rowcount
+        insert_keys(connection, place, wanted, net)
+        return Counts(puts=net.puts, deletes=removed)
+    if net.untold:
+        keep_untold(connection, place, wanted, net)
     deleted = delete_keys(connection, place, wanted, net) if net.live_before else 0
     if deleted != net.live_before:
         raise stops.keys_missing(table, live_before=net.live_before, deleted=deleted)
     clashes = count_live(connection, place, wanted, net) if net.keys > net.live_before else 0
     if clashes:
         raise stops.keys_live_already(table, clashes)
-    if net.puts:
-        assert wanted.schema is not None
-        columns = targets(table, wanted.schema)
-        insert_rows(connection, place, columns, net.relation, where=f"{OP} <> {DELETE}")
+    insert_keys(connection, place, wanted, net)
     return Counts(puts=net.puts, deletes=net.deletes)
+
+
+def keep_untold(connection: Connection, place: Place, wanted: TableOrder, net: Net) -> None:
+    """Set the values that the window does not tell aside before their rows go. What the sink lacks is not
+    noticed here: what is deleted is counted."""
+    columns = ", ".join(f"t.{identifier(name)}" for name in net.untold)
+    run(
+        connection,
+        f"CREATE TEMPORARY TABLE {net.relation}_kept ON COMMIT DROP AS SELECT n.{NUMBER}, {columns} "
+        f"FROM {net.relation} n JOIN {place.sql} t ON {_same_key(place, wanted, moved=True)} "
+        f"WHERE cardinality(n.{UNTOLD}) > 0",
+    )
+
+
+def insert_keys(connection: Connection, place: Place, wanted: TableOrder, net: Net) -> None:
+    """Insert the rows that the window leaves live."""
+    if not net.puts:
+        return
+    assert wanted.schema is not None
+    columns = targets(place.table, wanted.schema)
+    rows = f"{net.relation} n"
+    if net.untold:
+        rows += f" LEFT JOIN {net.relation}_kept k USING ({NUMBER})"
+    insert_rows(connection, place, columns, rows, where=f"{OP} <> {DELETE}", untold=net.untold)
 
 
 def delete_keys(connection: Connection, place: Place, wanted: TableOrder, net: Net) -> int:
@@ -95,13 +134,27 @@ def count_live(connection: Connection, place: Place, wanted: TableOrder, net: Ne
 
 
 def insert_rows(
-    connection: Connection, place: Place, columns: Sequence[Target], rows: str, *, where: str = "true"
+    connection: Connection,
+    place: Place,
+    columns: Sequence[Target],
+    rows: str,
+    *,
+    where: str = "true",
+    untold: Sequence[str] = (),
 ) -> int:
-    """Whole rows, by name."""
+    """Whole rows, by name; some values of `untold` columns are those kept before."""
     names = ", ".join(identifier(one.name) for one in columns)
-    values = ", ".join(one.value(identifier(one.name)) for one in columns)
+    values = ", ".join(
+        _told_or_kept(one) if one.name in untold else one.value(identifier(one.name)) for one in columns
+    )
     sql = f"INSERT INTO {place.sql} ({names}) SELECT {values} FROM {rows} WHERE {where}"
     return run(connection, sql).rowcount
+
+
+def _told_or_kept(column: Target) -> str:
+    name = identifier(column.name)
+    told = column.value(f"n.{name}")
+    return f"CASE WHEN {literal(column.name)} = ANY (n.{UNTOLD}) THEN k.{name} ELSE {told} END"
 
 
 def clear_table(
@@ -136,17 +189,21 @@ def _control(generation: int) -> str:
     """The control columns of an append table, from those of the packets, in the order of the table."""
     ops = " ".join(f"WHEN {number} THEN {literal(name)}" for number, name in OP_NAMES.items())
     position = f"'{generation:08X}-' || {_hex(PLACE)}"
-    return f"CASE {OP} {ops} END, {position}, {_hex(SEQ)}, {position}, {COMMITTED_AT}, now(), NULL"
+    transaction = f"coalesce({TRANSACTION}, {position})"
+    unchanged = f"CASE WHEN cardinality({UNCHANGED}) > 0 THEN {UNCHANGED} END"
+    return f"CASE {OP} {ops} END, {position}, {_hex(SEQ)}, {transaction}, {COMMITTED_AT}, now(), {unchanged}"
 
 
 def _hex(number: str) -> str:
     return f"lpad(upper(to_hex({number})), 16, '0')"
 
 
-def _same_key(place: Place, wanted: TableOrder) -> str:
+def _same_key(place: Place, wanted: TableOrder, *, moved: bool = False) -> str:
+    """`moved`: by the key under which the sink has the row, which the window may have changed."""
     assert wanted.schema is not None
     known = {one.name: one for one in targets(place.table, wanted.schema)}
     return " AND ".join(
-        f"{compared(known[name], staged=False, of='t.')} = {compared(known[name], staged=True, of='n.')}"
-        for name in wanted.key
+        f"{compared(known[name], staged=False, of='t.')} = "
+        + compared(known[name], staged=True, of="n.", name=origin(part) if moved else name)
+        for part, name in enumerate(wanted.key)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -12,7 +13,7 @@ from truecut.config.settings import SourceSettings
 from truecut.lake import LakeAddress, check_engine, lake_of, parse_address, usable_catalog
 
 if TYPE_CHECKING:
-    from truecut.config.beginning import Beginning
+    from truecut.config.beginning import Beginning, FoundTable
     from truecut.model.finding import Check
     from truecut.sources.ducklake.source import DuckLakeSource
     from truecut.sources.ducklake.survey import DuckLakeSurvey
@@ -36,6 +37,7 @@ class DuckLakeSourceKind:
     title = "DuckLake"
     section = DuckLakeSourceSection
     knows_keys = False
+    captured = False
     lists_tables = False
     worker_modules = ("truecut.sources.ducklake.tasks",)
 
@@ -46,6 +48,10 @@ class DuckLakeSourceKind:
     def settle(self, section: DuckLakeSourceSection, *, base: Path) -> LakeAddress:
         """The lake's address."""
         return parse_address(usable_catalog(section.catalog), section.data_path, base=base)
+
+    def tables(self, settings: SourceSettings) -> Sequence[FoundTable]:
+        """It is not asked: the file names them, with their keys."""
+        return ()
 
     def open(self, settings: SourceSettings, *, generation: int) -> DuckLakeSource:
         """The driver's side."""

@@ -40,6 +40,8 @@ class RelationColumn:
     identity: bool  # part of the replica identity
     generated: bool
     nullable: bool
+    initial: str | None = None  # what rows older than the column hold in it, as text; None: NULL
+    filled: bool = False  # rows older than the column hold something else than that, which nobody can tell
 
 
 @dataclass(frozen=True, slots=True)

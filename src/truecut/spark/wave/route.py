@@ -1,4 +1,4 @@
-"""Routing: which sinks get which rows. NULL matches no route.
+"""Routing: which sinks get which rows. NULL matches no route; a truncate is everybody's.
 
 A route is the text that DuckDB prints for a value, in UTC whatever the process's own time zone is: -0.0 and
 0.0 are two routes.
@@ -16,6 +16,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from truecut.model.change import OP, TRUNCATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,12 @@ class Routed:
 
 
 def route(rows: pa.Table, how: TableRoute) -> Routed:
-    """Split rows by sink. Order within a share is the order of the rows."""
+    """Split rows by sink. Order within a share is the order of the rows; truncates have a share of their own
+    where the others are chosen by their values."""
     everywhere = [(sink, rows) for sink in how.everywhere]
+    truncates, rows = _truncates_apart(rows)
+    if truncates is not None:
+        everywhere += [(sink, truncates) for sink in how.sinks if sink not in how.everywhere]
     if how.column is None:
         return Routed(iter(everywhere), 0 if how.all_wanted else rows.num_rows)
     encoded = pc.dictionary_encode(_as_text(rows, how.column)).combine_chunks()
@@ -68,6 +74,14 @@ def route(rows: pa.Table, how: TableRoute) -> Routed:
                 yield from ((sink, share) for sink in sinks)
 
     return Routed(shares(), 0 if how.all_wanted else unrouted)
+
+
+def _truncates_apart(rows: pa.Table) -> tuple[pa.Table | None, pa.Table]:
+    """Rows without a route, and those that may have one."""
+    truncates = pc.equal(rows.column(OP), TRUNCATE)
+    if not pc.any(truncates).as_py():
+        return None, rows
+    return rows.filter(truncates), rows.filter(pc.invert(truncates))
 
 
 def _as_text(rows: pa.Table, column: str) -> pa.ChunkedArray:
