@@ -31,7 +31,7 @@ from truecut.config.sinks import Place, SinkBuilder, refuse_shared_catalogs
 from truecut.config.state import StateFolder
 from truecut.listen_address import Address as ListenAddress
 from truecut.model.table import Mode, TableName
-from truecut.state_folder import CONTROL, JOURNAL
+from truecut.state_folder import CONTROL, JOURNAL, UNITS
 
 
 def resolve(document: Document, problems: list[Problem], *, path: FilePath, file: str) -> Pipeline | None:
@@ -55,7 +55,13 @@ def resolve(document: Document, problems: list[Problem], *, path: FilePath, file
     return Pipeline(
         name=whole.metadata.name,
         path=path,
-        source=replace(source, pipeline=whole.metadata.name, journal=journal, tables=tuple(tables.values())),
+        source=replace(
+            source,
+            pipeline=whole.metadata.name,
+            journal=journal,
+            tables=tuple(tables.values()),
+            units=state / UNITS,
+        ),
         tables=tuple(tables.values()),
         sinks=tuple(sinks),
         batch=BatchSettings(

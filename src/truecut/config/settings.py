@@ -58,6 +58,7 @@ class SourceSettings:
     pipeline: str = ""
     journal: JournalSettings | None = None
     tables: tuple[TableSettings, ...] = ()
+    units: Path | None = None  # the folder for tables that are read piece by piece
 
 
 @dataclass(frozen=True, slots=True)

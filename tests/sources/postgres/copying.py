@@ -56,7 +56,6 @@ class Copying:
             self.shop.address,
             self.journal,
             TableName("public", table),
-            generation=1,
             ledger=self.ledger,
             unit_bytes=unit_bytes,
         )

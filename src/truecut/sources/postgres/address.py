@@ -15,6 +15,7 @@ from truecut.core.capture import WalBudget
 from truecut.journal.opening import Where
 from truecut.journal.security import Security
 from truecut.sources.postgres import server
+from truecut.sources.postgres.unit_ledger import UnitLedger
 
 NAME_MAX = 63
 
@@ -80,3 +81,9 @@ def journal_of(settings: SourceSettings) -> Where:
     if journal.coordinator is None:
         return Where(folder=str(journal.path))
     return Where(coordinator=journal.coordinator, log=settings.pipeline, security=Security.read())
+
+
+def units_of(settings: SourceSettings) -> UnitLedger:
+    """Where its tables are kept as they were read."""
+    assert settings.units is not None, "the state folder has a place for them"
+    return UnitLedger(settings.units)

@@ -21,9 +21,9 @@ from truecut.journal.contract import JournalReader
 from truecut.journal.record import Kind, Record
 from truecut.model import change
 from truecut.model.position import Position
+from truecut.sources.postgres import journaled
 from truecut.sources.postgres import stream as streams
 from truecut.sources.postgres.decode import TableChanges, decode
-from truecut.sources.postgres.lineage import Place
 from truecut.sources.postgres.relation import Relation, RelationColumn
 from truecut.sources.postgres.stream import Open
 
@@ -135,7 +135,7 @@ class Log:
             elif record.kind is Kind.SCHEMA:
                 self._learn(record)
             elif record.kind is Kind.MARKER:
-                self._near = Place.of(json.loads(record.payload)).xid_near
+                self._near = journaled.said(record.payload)[0].xid_near
                 self.whole = position
 
     def _learn(self, record: Record) -> None:

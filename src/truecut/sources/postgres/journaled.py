@@ -95,7 +95,12 @@ def last_marker(reader: JournalReader, head: Position) -> tuple[int, int] | None
 
 def place_at(reader: JournalReader, place: int, head: Position) -> tuple[Place, int]:
     """What the marker there says, and when it was written, in ms."""
-    document = json.loads(_record(reader, place, head).payload)
+    return said(_record(reader, place, head).payload)
+
+
+def said(payload: bytes) -> tuple[Place, int]:
+    """What a marker says, and when it was written, in ms."""
+    document = json.loads(payload)
     written_ms = int(document.pop(_WRITTEN, 0))
     return Place.of(document), written_ms
 

@@ -24,12 +24,12 @@ from truecut.model.change import CONTROL_FIELDS, READ
 from truecut.model.position import Position
 from truecut.model.table import TableName, TableSchema
 from truecut.sources.contract import ReadTask, Rows, TableRead, Window
-from truecut.sources.postgres import unit_faults
+from truecut.sources.postgres import shape, unit_faults
 from truecut.sources.postgres.fold import Counted, Key, Keyed, OfFile
 from truecut.sources.postgres.row_store import RowStore
 from truecut.sources.postgres.server import Address, connect
 from truecut.sources.postgres.splicing import Folded, Spliced
-from truecut.sources.postgres.types import row_type, table_schema
+from truecut.sources.postgres.types import row_type
 from truecut.sources.postgres.unit_ledger import UnitLedger, UnitRecord
 from truecut.sources.postgres.unit_read import KEY, digest_of
 from truecut.sources.postgres.units import units_of
@@ -64,7 +64,7 @@ def plan_seed(
         except TruecutError as error:
             faults[table.name] = error.fault
             continue
-        schemas[table.name] = table_schema(found.relation)
+        schemas[table.name] = shape.delivered(found.relation)
         tasks += _tasks(found, parallelism, committed_at_ms)
         rows += sum(record.rows for record in found.records)
     return Window(at, committed_at_ms, tasks, schemas, rows, faults)
@@ -79,6 +79,9 @@ def spliced(
         raise unit_faults.not_ready(table, "it has not been read yet")
     if (why := edition.void) is not None:
         raise unit_faults.not_ready(table, why)
+    if (fault := edition.fault) is not None:
+        edition.make_void("what was wrong with it has been said")
+        raise TruecutError.of(fault)
     if edition.generation != generation:
         raise unit_faults.not_ready(table, "it was read along another log")
     records = edition.records()

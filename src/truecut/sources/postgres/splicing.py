@@ -145,6 +145,7 @@ class _Folding:
         if not len(some):
             return
         if not same_columns(events.relation, self._spliced.texted):
+            self._spliced.edition.make_void("its columns have changed since")
             raise unit_faults.table_changed(self._spliced.table)
         rows, which = events.rows.take(pa.array(some)), which[some]
         ops = np.asarray(rows.column(change.OP))

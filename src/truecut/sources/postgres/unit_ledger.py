@@ -4,6 +4,7 @@
     <folder>/<table>/<edition>/<unit>.<reading>.json  a unit that was read: its evidence, its file
     <folder>/<table>/<edition>/<unit>.<reading>.torn  that reading is void: where a value was missing
     <folder>/<table>/<edition>/void                   the edition is of no use any more, and why
+    <folder>/<table>/<edition>/fault                  the table cannot be read before somebody mends it
 
 A record stands in the same folder as its file, not in the control store: executors write both, nobody has to
 carry the one to the other, and neither can be lost without it being seen. Losing the folder costs another
@@ -20,18 +21,19 @@ import uuid
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from truecut.core.visibility import Snapshot
+from truecut.errors import Fault
 from truecut.failpoint import failpoint
 from truecut.model.position import Position
 from truecut.model.table import TableName
 from truecut.sources.postgres.units import Plan
 
-_PLAN, _VOID = "plan.json", "void"
+_PLAN, _VOID, _FAULT = "plan.json", "void", "fault"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +119,37 @@ class Edition:
         """Whatever is read next is of another edition."""
         _publish(self.folder / _VOID, why)
 
+    @property
+    def fault(self) -> Fault | None:
+        """Why the table cannot be read before somebody has mended it."""
+        try:
+            code, message, fix = json.loads((self.folder / _FAULT).read_text())
+        except FileNotFoundError:
+            return None
+        return Fault(code, message, fix)
+
+    def fail(self, fault: Fault) -> None:
+        """Its rows cannot be read as they are."""
+        _publish(self.folder / _FAULT, json.dumps([fault.code, fault.message, fault.fix]))
+
     def record(self, unit: int) -> UnitRecord | None:
         """Of the reading that counts; None while there is none."""
         try:
-            return UnitRecord.of(json.loads(self._record(unit, self.reading(unit)).read_text()))
+            return _read_record(self._record(unit, self.reading(unit)))
         except FileNotFoundError:
             return None
 
     def records(self) -> list[UnitRecord | None]:
         """Of all units, in the order of their ranges."""
-        return [self.record(unit) for unit in range(len(self.plan.parts))]
+        names = set(os.listdir(self.folder))
+        found: list[UnitRecord | None] = []
+        for unit in range(len(self.plan.parts)):
+            number = 1
+            while self._torn(unit, number).name in names:
+                number += 1
+            path = self._record(unit, number)
+            found.append(_read_record(path) if path.name in names else None)
+        return found
 
     def reading(self, unit: int) -> int:
         """Which reading of a unit counts: the first that was not found torn."""
@@ -207,6 +230,12 @@ class UnitLedger:
     def _folder(self, table: TableName) -> Path:
         name = quote(str(table), safe="")[:100].replace(".", "%2E")
         return self.folder / f"{name}-{zlib.crc32(str(table).encode()):08x}"
+
+
+@lru_cache(maxsize=1 << 14)
+def _read_record(path: Path) -> UnitRecord:
+    """What was recorded stays."""
+    return UnitRecord.of(json.loads(path.read_text()))
 
 
 def _publish(path: Path, text: str) -> bool:

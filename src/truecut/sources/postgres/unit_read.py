@@ -44,9 +44,10 @@ def read_unit(
     *,
     shared: str | None = None,
     fits: Fits = lambda snapshot: True,
+    pause: Callable[[int], None] = lambda rows: None,
 ) -> UnitRecord:
     """Read one part of a plan into a file that is not there yet. `fits` says whether a snapshot will do;
-    `shared` is the name of one that somebody holds."""
+    `shared` is the name of one that somebody holds; `pause` is called after some rows, with their number."""
     connection = connect(address)
     try:
         with answering(address, "read a unit"):
@@ -56,7 +57,7 @@ def read_unit(
             if not same_columns(describe(connection, address, plan.relation.oid), plan.relation):
                 raise unit_faults.table_changed(plan.relation.name)
             failpoint("unit_opened")
-            rows, digest = _written(path, plan.relation, _rows(connection, plan, index))
+            rows, digest = _written(path, plan.relation, _rows(connection, plan, index), pause)
     except errors.LockNotAvailable:
         raise unit_faults.locked(plan.relation.name) from None
     finally:
@@ -143,7 +144,9 @@ def file_schema(relation: Relation) -> pa.Schema:
     return pa.schema([*fields, *keys])
 
 
-def _written(path: Path, relation: Relation, rows: Iterator[pa.RecordBatch]) -> tuple[int, str]:
+def _written(
+    path: Path, relation: Relation, rows: Iterator[pa.RecordBatch], pause: Callable[[int], None]
+) -> tuple[int, str]:
     """How many rows, and the digest of the file, which is on disk."""
     count = 0
     options = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -152,6 +155,7 @@ def _written(path: Path, relation: Relation, rows: Iterator[pa.RecordBatch]) -> 
             for batch in rows:
                 writer.write_batch(batch)
                 count += batch.num_rows
+                pause(batch.num_rows)
         file.flush()
         os.fsync(file.fileno())
     failpoint("unit_written")

@@ -7,17 +7,19 @@ found torn is read under a snapshot that sees all up to where that was found (C5
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from truecut.core.visibility import Snapshot
-from truecut.errors import TruecutError
+from truecut.errors import Retry, TruecutError
 from truecut.journal.contract import JournalReader
 from truecut.journal.opening import Where, open_reader
 from truecut.model.position import Position
 from truecut.model.table import TableName
 from truecut.sources.postgres import faults, unit_faults
+from truecut.sources.postgres.captured import CapturedLog
 from truecut.sources.postgres.history import Log, reach
 from truecut.sources.postgres.server import Address, Connection, answering, connect
 from truecut.sources.postgres.unit_ledger import Edition, Settled, UnitLedger
@@ -35,11 +37,10 @@ def begin(
     journal: Where,
     table: TableName,
     *,
-    generation: int,
     ledger: UnitLedger,
     unit_bytes: int = UNIT_BYTES,
 ) -> Edition:
-    """Plan the next edition of a table. `generation` is that of the journal's newest records."""
+    """Plan the next edition of a table."""
     reader = open_reader(journal)
     connection = connect(address)
     try:
@@ -49,7 +50,7 @@ def begin(
         if relation is None:
             name = ".".join(map(faults.identifier, (table.schema, table.table)))
             raise faults.not_published(address.publication, str(table), name)
-        settled = settle(connection, address, reader, generation=generation, known=ledger.settled(generation))
+        settled = settle(connection, address, reader, ledger)
         made = plan(connection, address, relation, unit_bytes=unit_bytes)
     finally:
         connection.close()
@@ -57,40 +58,18 @@ def begin(
     return ledger.begin(table, made, settled)
 
 
-def settle(
-    connection: Connection,
-    address: Address,
-    reader: JournalReader,
-    *,
-    generation: int,
-    known: Settled | None,
-) -> Settled:
+def settle(connection: Connection, address: Address, reader: JournalReader, ledger: UnitLedger) -> Settled:
     """From where the log may hold what a snapshot of now, or a later one, does not see."""
+    extent = CapturedLog(reader).extent()
+    if extent is None:
+        raise faults.not_captured_yet()
     with answering(address, "look at its snapshot"):
         snapshot, _ = asked(connection)
-    after = known.after if known is not None else _beginning(reader, generation)
-    found = reach(Log(reader, after=after, near=snapshot.xmax), snapshot, lo=known.lo if known else 0)
+    begun = Settled(snapshot, 0, Position(extent.generation, extent.first.record))
+    known = ledger.settled(extent.generation) or begun
+    known = max(known, begun, key=lambda one: one.after)
+    found = reach(Log(reader, after=known.after, near=snapshot.xmax), snapshot, lo=known.lo)
     return Settled(snapshot, found.lo, found.after)
-
-
-def _beginning(reader: JournalReader, generation: int) -> Position:
-    """Before the first record of a generation, which is a marker."""
-    head, oldest = reader.head(), reader.oldest()
-    if head is None or oldest is None or head.generation < generation:
-        return Position(generation, head.place if head is not None else 0)
-    low, high = oldest.place, head.place  # the first record of the generation is in [low, high]
-    while low < high:
-        middle = (low + high) // 2
-        if _generation(reader, middle) < generation:
-            low = middle + 1
-        else:
-            high = middle
-    return Position(generation, low - 1)
-
-
-def _generation(reader: JournalReader, place: int) -> int:
-    found = next(reader.heads(after=Position(1, place - 1), upto=Position(1, place)))
-    return found.position.generation
 
 
 @dataclass(frozen=True)
@@ -102,6 +81,7 @@ class ReadUnit:
     edition: Edition
     unit: int
     shared: str | None = None  # the snapshot of a table without a key
+    rows_per_s: float | None = None  # at most
 
     def run(self) -> int:
         """How many rows it has; 0 if somebody has read it meanwhile."""
@@ -117,9 +97,16 @@ class ReadUnit:
             path.unlink(missing_ok=True)
             if error.fault.code == unit_faults.TABLE_CHANGED:
                 edition.make_void("its columns have changed meanwhile")
+            elif error.fault.retry is Retry.NOT_RETRYABLE:
+                edition.fail(error.fault)
             raise
         edition.finished(self.unit, record)
         return record.rows
+
+    def _pause(self) -> Callable[[int], None]:
+        """After so many rows, as long as the rate asks for."""
+        rate = self.rows_per_s
+        return (lambda rows: time.sleep(rows / rate)) if rate else lambda rows: None
 
     def _fits(self) -> Callable[[Snapshot], bool]:
         floor = self.edition.floor(self.unit)
