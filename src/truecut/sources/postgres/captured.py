@@ -21,6 +21,7 @@ from truecut.sources.postgres.lineage import Place
 from truecut.sources.postgres.messages import lsn_of
 
 REMEMBERED_MAX = 256
+BACK, BACK_MAX = 1024, 64  # records at once, and how often, when one looks back
 
 
 class Mark(NamedTuple):
@@ -111,6 +112,17 @@ class CapturedLog:
             elif kind is Kind.MARKER:
                 yield Section(self._mark(one), schemas, changes)
                 schemas, changes = [], []
+
+    def schemas_before(self, extent: Extent, mark: Mark) -> Iterator[Outline]:
+        """Schema records up to a marker, the last one first; not further back than is worth it."""
+        last = mark.record
+        for _ in range(BACK_MAX):
+            first = max(extent.first.record, last - BACK + 1)
+            found = [one for one in self._heads(first, last) if one.head.record.kind is Kind.SCHEMA]
+            yield from reversed(found)
+            last = first - 1
+            if last < extent.first.record:
+                return
 
     def payload(self, record: int) -> bytes:
         """Of one record."""

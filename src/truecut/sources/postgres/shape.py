@@ -23,6 +23,7 @@ COLUMN_MISSING = "TC2121"
 COLUMN_RESERVED = "TC2122"
 KEY_UNTOLD = "TC2123"
 ROUTE_UNTOLD = "TC2124"
+SHAPE_UNKNOWN = "TC3054"
 WITHIN_TRANSACTION = "TC3052"
 SCHEMA_CHANGED = "TC3053"
 
@@ -37,6 +38,21 @@ def followed(relation: Relation, table: TableRead) -> Relation:
     sinks have, and the route."""
     route = () if table.route_by is None or table.route_by in table.key else (table.route_by,)
     return replace(relation, key=(*(table.key or relation.key), *route))
+
+
+def resolved(relation: Relation, before: Relation | None) -> Relation | Fault:
+    """With the numbers of columns that the catalog no longer knew when it was asked: those that they had
+    before, by name and type. A column that was new then, and is gone or renamed by now, has none."""
+    if all(column.number != NUMBER_UNKNOWN for column in relation.columns):
+        return relation
+    known = {} if before is None else {(c.name, c.type_oid, c.typmod): c for c in before.columns}
+    columns = []
+    for column in relation.columns:
+        old = known.get((column.name, column.type_oid, column.typmod))
+        if column.number == NUMBER_UNKNOWN and (old is None or old.number == NUMBER_UNKNOWN):
+            return _unknown_column(relation.name, column.name)
+        columns.append(column if old is None or column.number else replace(column, number=old.number))
+    return replace(relation, columns=tuple(columns))
 
 
 def fault_in(table: TableRead, relation: Relation, modes: frozenset[Mode]) -> Fault | None:
@@ -142,6 +158,15 @@ def _route_untold(table: TableName, column: str) -> Fault:
         f"{table}: deletes and updates do not tell its route column {column}: nobody knows whose they are",
         f"ALTER TABLE {sql_name(table)} REPLICA IDENTITY FULL; or USING INDEX one that has the column; then "
         f"truecut resume FILE --table {table}",
+    )
+
+
+def _unknown_column(table: TableName, column: str) -> Fault:
+    return Fault(
+        SHAPE_UNKNOWN,
+        f"{table}: the column {column} was changed again before its first change was captured: which one it "
+        "is cannot be told any more",
+        f"Copy the table anew: truecut resume FILE --table {table}",
     )
 
 

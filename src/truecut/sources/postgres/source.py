@@ -14,9 +14,11 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from truecut.config.settings import SourceSettings, TableSettings
 from truecut.errors import ExitCode, Fault, TruecutError
+from truecut.journal.decoding import table_hash
 from truecut.journal.opening import open_reader
 from truecut.model.position import Position, SourcePosition
 from truecut.model.table import Mode, TableName, TableSchema
@@ -42,12 +44,20 @@ CATALOG_S = 10.0  # between two looks at the catalog
 NO_LOG = "TC6009"
 
 
+class Known(NamedTuple):
+    """A table's schema at a place: its id, and what it means."""
+
+    number: int
+    relation: Relation
+
+
 @dataclass(slots=True)
 class _Seen:
     """What is known of the tables beside the journal."""
 
     catalog: Published | None = None
     since: dict[TableName, int] = field(default_factory=dict)  # LSN: the catalog has had it so since before
+    before: dict[TableName, tuple[int, Relation]] = field(default_factory=dict)  # LSN, what it was until then
     ahead: int | None = None  # the server's log when it was first looked at, as a place
     looked_s: float = 0.0
     passed: int = 0  # the journal was looked through up to this record
@@ -66,7 +76,7 @@ class CapturedSource:
         self._log = CapturedLog(open_reader(self._where))
         self._schemas = Schemas(self._log)
         self._seen = _Seen()
-        self._known: dict[tuple[TableName, int], int] = {}  # (table, place) → the id of its schema there
+        self._known: dict[tuple[TableName, int], Known] = {}  # (table, place) → its schema there
         self._lock = threading.RLock()
 
     # --- what there is --------------------------------------------------------------------------------
@@ -129,6 +139,8 @@ class CapturedSource:
         self._seen.ahead = found.lsn - 1 if self._seen.ahead is None else self._seen.ahead
         for name, relation in found.relations.items():
             if known.get(name) != relation:
+                if name in known:
+                    self._seen.before[name] = self._seen.since[name], known[name]
                 self._seen.since[name] = found.lsn
 
     def _look_through(self, extent: Extent) -> None:
@@ -182,8 +194,9 @@ class CapturedSource:
         with self._lock:
             extent = self._extent()
             wanted = [
-                Wanted(read, after.place, modes, self._known.get((read.name, after.place)))
+                Wanted(read, after.place, modes, known.number if known is not None else None)
                 for read, after, modes in tables.values()
+                for known in [self._known.get((read.name, after.place))]
             ]
             if not wanted:
                 return Window(upto_max, 0, (), {}, 0, identity=extent.identity)
@@ -222,18 +235,22 @@ class CapturedSource:
             if number is None:
                 if self._is_gone(name, plan.upto):
                     held[name] = shape.missing(name)
-                self._remember(name, plan.upto, one.before)
+                self._remember(name, plan.upto, self._known.get((name, one.after)))
                 continue
-            relation = self._schemas[number]
-            fault = self._fault(one, relation, changed=one.before not in (None, number))
-            if fault is not None:
-                held[name] = fault
+            relation = self._resolved(extent, one, number)
+            fault = (
+                relation
+                if isinstance(relation, Fault)
+                else self._fault(one, relation, changed=one.before not in (None, number))
+            )
+            if fault is not None or isinstance(relation, Fault):
+                held[name] = fault or shape.missing(name)
                 continue
             schemas[name] = shape.delivered(relation)
             shares.append(Share(one.read, one.after, relation, "append" in one.modes))
             if one.before != number:
                 altered.add(name)
-            self._remember(name, plan.upto, number)
+            self._remember(name, plan.upto, Known(number, relation))
         relations = {number: self._schemas[number] for number, name in ids.items() if name in schemas}
         tasks = tasks_of(self._where, plan, shares, relations, parallelism=parallelism)
         return Window(
@@ -259,12 +276,40 @@ class CapturedSource:
         catalog = self._seen.catalog
         return catalog is not None and name not in catalog.relations and upto >= catalog.lsn - 1
 
-    def _remember(self, name: TableName, place: int, number: int | None) -> None:
-        if number is None:
+    def _resolved(self, extent: Extent, one: Wanted, number: int) -> Relation | Fault:
+        """By what the table was before, in this process's memory or further back in the journal."""
+        found = shape.resolved(self._schemas[number], None)
+        if not isinstance(found, Fault):
+            return found
+        known = self._known.get((one.read.name, one.after))
+        before = None if known is None else known.relation
+        before = before or self._catalog_before(one) or self._seen_before(extent, one)
+        return shape.resolved(self._schemas[number], before)
+
+    def _catalog_before(self, one: Wanted) -> Relation | None:
+        """As the catalog had it at some place at or before the table's own."""
+        name, catalog = one.read.name, self._seen.catalog
+        if catalog is not None and name in catalog.relations and self._seen.since[name] - 1 <= one.after:
+            return catalog.relations[name]
+        lsn, relation = self._seen.before.get(name, (0, None))
+        return relation if lsn - 1 <= one.after else None
+
+    def _seen_before(self, extent: Extent, one: Wanted) -> Relation | None:
+        wanted = table_hash(str(one.read.name))
+        for outline in self._log.schemas_before(extent, self._log.before(extent, one.after + 1)):
+            if any(number >> 32 == wanted for number in outline.head.record.schemas):
+                self._schemas.learn([outline])
+                relation = self._schemas[outline.head.record.schemas[0]]
+                if relation.name == one.read.name and not isinstance(shape.resolved(relation, None), Fault):
+                    return relation
+        return None
+
+    def _remember(self, name: TableName, place: int, known: Known | None) -> None:
+        if known is None:
             return
         while len(self._known) >= KNOWN_MAX:
             del self._known[next(iter(self._known))]
-        self._known[name, place] = number
+        self._known[name, place] = known
 
     # --- seeds ----------------------------------------------------------------------------------------
 
