@@ -211,6 +211,7 @@ class _Command:
     def _carry(
         self, starting: Starting, spark: SparkSession, control: ControlStore, capture: CaptureThread | None
     ) -> _Ending:
+        from truecut.runtime.backfill import Backfill
         from truecut.runtime.jobs import Jobs
         from truecut.runtime.prompt_source import PromptSource
         from truecut.runtime.runner import Runner
@@ -219,6 +220,7 @@ class _Command:
 
         pipeline = self.pipeline
         name = _own_name()
+        backfill = None if capture is None else Backfill(spark, pipeline.source).start()
         runner = Runner(
             pipeline,
             name=name,
@@ -232,12 +234,15 @@ class _Command:
             accept=self.accept,
             on_view=self._update,
             on_turn=lambda: _require_alive(starting, capture),
+            on_unseeded=lambda tables: None if backfill is None else backfill.want(tables),
         )
         self._announce(name)
         try:
             with self.signals.calling(lambda: self._stop(runner)):
                 outcome = runner.run()
         finally:
+            if backfill is not None:
+                backfill.stop()
             if not starting.ended:
                 spark.stop()  # ends what runs: a run that ends by an error does not wait for its jobs either
         return _Ending(outcome, self.show.view)

@@ -6,6 +6,7 @@ and a mirror that says so, is held. And D8: a look at the source that is older t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from truecut.core.state import Copy, CopySettings, Delivery, SinkState
@@ -146,6 +147,12 @@ def to_seed(
         if copy.durable is None or copy.durable.at <= head
     ]
     return _together(sink, found)
+
+
+def wanted_whole(sinks: Iterable[SinkState]) -> frozenset[str]:
+    """The tables that one of these sinks has to get whole, now or later."""
+    found = ((table, copy) for sink in sinks for table, copy in sink.copies.items())
+    return frozenset(table for table, copy in found if copy.status == "unseeded")
 
 
 def lacking(sink: SinkState, head: Position, *, now_ms: int) -> list[tuple[Position, tuple[str, ...]]]:

@@ -111,7 +111,8 @@ class Backfill:
             waiting = [self._work(table, extent, held) for table in sorted(wanted)]
             everything = (one for turn in zip_longest(*waiting) for one in turn if one is not None)
             # All pages of a table without a key, under the snapshot that is held now; of others a few.
-            pages, keyed = [], []
+            pages: list[tuple[TableName, ReadUnit]] = []
+            keyed: list[tuple[TableName, ReadUnit]] = []
             for one in everything:
                 (keyed if one[1].shared is None else pages).append(one)
             return self._job([*pages, *keyed[: self._readers * ROUND]])

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from truecut.core import splice
-from truecut.errors import Fault, TruecutError
+from truecut.errors import Fault, Retry, TruecutError
 from truecut.journal.opening import Where
 from truecut.model.change import CONTROL_FIELDS, READ
 from truecut.model.position import Position
@@ -50,8 +50,9 @@ def plan_seed(
     ledger: UnitLedger,
     committed_at_ms: int = 0,
 ) -> Window:
-    """The tables' whole content at `at`, as READ rows. `generation` is that of the journal's records. A table
-    whose units are not all there, or end behind `at`, is among the faults, to be tried again."""
+    """The tables' whole content at `at`, as READ rows. `generation` is that of the journal's records. Raises
+    where a table's units are not all there, or end behind `at`: it is to be tried again. A table that cannot
+    be read is among the faults."""
     schemas: dict[TableName, TableSchema] = {}
     faults: dict[TableName, Fault] = {}
     tasks: list[ReadTask] = []
@@ -61,8 +62,13 @@ def plan_seed(
             found = spliced(
                 address, journal_opening, table.name, at=at.place, generation=generation, ledger=ledger
             )
+            fault = shape.fault_in(table, found.relation, frozenset())
         except TruecutError as error:
-            faults[table.name] = error.fault
+            if error.fault.retry is not Retry.NOT_RETRYABLE:
+                raise
+            fault = error.fault
+        if fault is not None:
+            faults[table.name] = fault
             continue
         schemas[table.name] = shape.delivered(found.relation)
         tasks += _tasks(found, parallelism, committed_at_ms)
@@ -129,6 +135,12 @@ class Numbering:
     of: int
     committed_at_ms: int
 
+    def _times(self, count: int) -> pa.Array:
+        kind = CONTROL_FIELDS[3].type
+        if not self.committed_at_ms:  # nobody told
+            return pa.nulls(count, kind)
+        return pa.array(np.full(count, self.committed_at_ms * 1000, np.int64)).view(kind)
+
     def batch(self, found: Spliced, columns: Sequence[pa.Array], *, first: int) -> Rows:
         """Rows in the form of `model.change`; `first` is how many the task gave before."""
         count = len(columns[0]) if columns else 0
@@ -137,7 +149,7 @@ class Numbering:
             pa.array(np.full(count, READ, np.uint8)),
             pa.array(np.full(count, found.at, np.uint64)),
             pa.array(numbers.astype(np.int64)),
-            pa.array(np.full(count, self.committed_at_ms * 1000, np.int64)).view(CONTROL_FIELDS[3].type),
+            self._times(count),
         ]
         schema = pa.schema([*CONTROL_FIELDS, *row_type(found.relation)])
         return Rows(found.table, pa.RecordBatch.from_arrays([*control, *columns], schema=schema))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from truecut.config.settings import SourceSettings, TableSettings
@@ -23,13 +23,14 @@ from truecut.journal.opening import open_reader
 from truecut.model.position import Position, SourcePosition
 from truecut.model.table import Mode, TableName, TableSchema
 from truecut.sources.contract import Observation, TableRead, Window, WindowLimits
-from truecut.sources.postgres import faults, journaled, published, shape
+from truecut.sources.postgres import faults, journaled, published, seed, shape
 from truecut.sources.postgres import messages as wire
-from truecut.sources.postgres.address import journal_of, server_address
+from truecut.sources.postgres.address import journal_of, server_address, units_of
 from truecut.sources.postgres.captured import CapturedLog, Extent
 from truecut.sources.postgres.published import Published
 from truecut.sources.postgres.relation import Relation
 from truecut.sources.postgres.tasks import Share, place_text
+from truecut.sources.postgres.unit_state import standing
 from truecut.sources.postgres.window import (
     KNOWN_MAX,
     Plan,
@@ -73,6 +74,7 @@ class CapturedSource:
         self._address = server_address(settings)
         self._where = journal_of(settings)
         self._tables: Mapping[TableName, TableSettings] = {table.name: table for table in settings.tables}
+        self._units = units_of(settings)
         self._log = CapturedLog(open_reader(self._where))
         self._schemas = Schemas(self._log)
         self._seen = _Seen()
@@ -98,7 +100,7 @@ class CapturedSource:
                 unready={
                     name: why
                     for name, table in self._tables.items()
-                    if (why := self._unready(table, head)) is not None
+                    if (why := self._unready(table, extent)) is not None
                 },
             )
 
@@ -158,17 +160,17 @@ class CapturedSource:
                     self._seen.latest[relation.name] = section.end.lsn - 1, relation
         self._seen.passed = extent.last.record
 
-    def _unready(self, table: TableSettings, head: int) -> str | None:
+    def _unready(self, table: TableSettings, extent: Extent) -> str | None:
         """Why the table cannot be given whole yet."""
         catalog = self._seen.catalog
         assert catalog is not None
         if table.name not in catalog.relations and table.name not in self._seen.latest:
             return shape.missing(table.name).message
         if table.backfill != "none":
-            return "copies of tables with content are not available yet; say `backfill: none`"
+            return standing(self._units, table.name, extent).why
         return (
             None
-            if head >= self._seen.since.get(table.name, 0) - 1
+            if extent.last.lsn >= self._seen.since.get(table.name, 0)
             else "the journal has not reached the catalog yet"
         )
 
@@ -314,9 +316,20 @@ class CapturedSource:
     # --- seeds ----------------------------------------------------------------------------------------
 
     def plan_seed(self, tables: Sequence[TableRead], *, at: Position, parallelism: int) -> Window:
-        """A table of which only changes are wanted begins empty."""
+        """Of units and the log; a table of which only changes are wanted begins empty."""
         with self._lock:
             extent = self._extent()
+            whole = [table for table in tables if self._is_copied(table.name)]
+            tables = [table for table in tables if not self._is_copied(table.name)]
+            found = seed.plan_seed(
+                self._address,
+                self._where,
+                whole,
+                at=at,
+                generation=extent.generation,
+                parallelism=parallelism,
+                ledger=self._units,
+            )
             schemas: dict[TableName, TableSchema] = {}
             held: dict[TableName, Fault] = {}
             for table in tables:
@@ -328,7 +341,18 @@ class CapturedSource:
                 else:
                     schemas[table.name] = shape.delivered(relation)
             told = SourcePosition(place_text(at.place))
-            return Window(at, 0, (), schemas, 0, held, upto_source=told, identity=extent.identity)
+            return replace(
+                found,
+                schemas={**found.schemas, **schemas},
+                faults={**found.faults, **held},
+                upto_source=told,
+                identity=extent.identity,
+            )
+
+    def _is_copied(self, name: TableName) -> bool:
+        """With the content that it had before the log."""
+        table = self._tables.get(name)
+        return table is None or table.backfill != "none"
 
     def _relation(self, name: TableName, at: int) -> Relation | None:
         """As the journal showed it last, or the catalog."""
