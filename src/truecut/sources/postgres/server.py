@@ -127,6 +127,7 @@ SELECT oid::int8,
   jsonb_build_array(puballtables, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot)::text
 FROM pg_publication WHERE pubname = %s
 """
+_COMMENT = "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = %s"
 _PUBLISHED = """
 SELECT n.nspname || '.' || c.relname, (to_jsonb(r) - 'prpubid')::text
 FROM pg_publication_rel r JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -226,8 +227,33 @@ def create_publication(connection: Connection, address: Address) -> None:
     statement = f"CREATE PUBLICATION {faults.identifier(address.publication)} {what}"
     try:
         connection.execute(f"{statement} WITH (publish_via_partition_root)".encode())
+        name = faults.identifier(address.publication)
+        connection.execute(f"COMMENT ON PUBLICATION {name} IS {faults.literal(OURS)}".encode())
     except psycopg.Error as error:
         raise faults.no_publication(address.publication, what, type(error).__name__) from None
+
+
+OURS = "made by truecut"  # a comment on a publication; slots have none
+
+
+def drop_made(address: Address) -> tuple[list[str], list[str]]:
+    """Remove slot and publication; returns what is gone, and what stays because somebody else has made it."""
+    gone, kept = [], []
+    connection = connect(address)
+    with connection, answering(address, "drop slot and publication"):
+        slot = _slot(connection, address.slot)
+        if slot is not None and slot.active_pid is not None:
+            raise faults.slot_in_use(address.slot, slot.active_pid)
+        if slot is not None and slot.plugin == PLUGIN:
+            drop_slot(connection, address)
+            gone.append(f"slot {address.slot}")
+        said = connection.execute(_COMMENT, (address.publication,)).fetchone()
+        if said is not None and said[0] == OURS:
+            connection.execute(f"DROP PUBLICATION {faults.identifier(address.publication)}".encode())
+            gone.append(f"publication {address.publication}")
+        elif said is not None:
+            kept.append(f"publication {address.publication}")
+    return gone, kept
 
 
 def published(tables: Sequence[TableName]) -> str:
