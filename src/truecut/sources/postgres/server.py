@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,6 +126,12 @@ _PUBLICATION = """
 SELECT oid::int8,
   jsonb_build_array(puballtables, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot)::text
 FROM pg_publication WHERE pubname = %s
+"""
+_UNPUBLISHED = """
+SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, pg_publication p
+WHERE p.pubname = %(name)s AND NOT p.puballtables AND obj_description(p.oid, 'pg_publication') = %(ours)s
+  AND c.relkind IN ('r', 'p') AND NOT EXISTS (SELECT FROM pg_publication_tables t
+    WHERE t.pubname = p.pubname AND t.schemaname = n.nspname AND t.tablename = c.relname)
 """
 _COMMENT = "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = %s"
 _PUBLISHED = """
@@ -254,6 +260,19 @@ def drop_made(address: Address) -> tuple[list[str], list[str]]:
         elif said is not None:
             kept.append(f"publication {address.publication}")
     return gone, kept
+
+
+def publish_more(connection: Connection, address: Address) -> None:
+    """Tables that were added to the pipeline, into a publication that is ours. One that cannot be added is
+    told of by whoever finds it missing."""
+    for schema, table in connection.execute(
+        _UNPUBLISHED, {"name": address.publication, "ours": OURS}
+    ).fetchall():
+        if TableName(schema, table) in address.tables:
+            statement = f"ALTER PUBLICATION {faults.identifier(address.publication)} ADD TABLE "
+            with suppress(psycopg.Error):
+                name = f"{faults.identifier(schema)}.{faults.identifier(table)}"
+                connection.execute(f"{statement}{name}".encode())
 
 
 def published(tables: Sequence[TableName]) -> str:
