@@ -76,6 +76,9 @@ def _print(document: Mapping[str, Any]) -> None:
     _print_error(console, "source", source["error"])
     _print_table(console, ("sink", "state", "cursor", "lag", "rows"), map(_sink, document["sinks"]))
     _print_table(console, ("table", "state", "rows seeded", "rows unrouted"), map(_table, document["tables"]))
+    for copy in document["copies"]:
+        if copy["waits_for"] is not None:
+            console.print(Text(f"{copy['table']} at {copy['sink']} waits: {copy['waits_for']}"))
     for sink in document["sinks"]:
         _print_error(console, sink["name"], sink["error"])
 

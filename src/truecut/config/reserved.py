@@ -4,8 +4,9 @@ from __future__ import annotations
 
 KEYS = frozenset(
     {
-        # journal and certificates
-        *("certificate", "hold"),
+        # PostgreSQL's, of connectors that have none of these
+        *("dsn", "schema"),
+        "certificate",
         # transforms, history, dead letters, policies
         *("columns", "filter", "on_error", "deletes", "as", "format", "commit_policy", "required"),
         *("dead_letters", "maintenance", "options"),

@@ -63,7 +63,7 @@ def resolve(document: Document, problems: list[Problem], *, path: FilePath, file
             units=state / UNITS,
         ),
         tables=tuple(tables.values()),
-        sinks=tuple(sinks),
+        sinks=tuple(_holding(sink, journal.bytes_max // 2) for sink in sinks),
         batch=BatchSettings(
             rows_max=batch.rows_max,
             bytes_max=units.size_bytes(batch.bytes_max),
@@ -76,6 +76,11 @@ def resolve(document: Document, problems: list[Problem], *, path: FilePath, file
         spark=resolver.spark(whole.spec.spark),
         listen=listen,
     )
+
+
+def _holding(sink: SinkSettings, bytes_max: int) -> SinkSettings:
+    """With how much of the journal it may hold back, where the file does not say."""
+    return sink if sink.hold_bytes_max else replace(sink, hold_bytes_max=bytes_max)
 
 
 class _Resolver:

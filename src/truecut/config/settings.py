@@ -71,6 +71,7 @@ class SinkSettings:
     route: str | None  # None: all rows
     existing: Literal["refuse", "replace"]
     modes: Mapping[str, Mode]  # table name text → mode: the tables this sink carries
+    hold_bytes_max: int = 1 << 62  # of a journal, before the others go on without it
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ and a mirror that says so, is held. And D8: a look at the source that is older t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import replace
 
 from truecut.core.state import Copy, CopySettings, Delivery, SinkState
@@ -137,7 +137,7 @@ def differs(copy: Copy) -> bool:
 
 
 def to_seed(
-    sink: SinkState, head: Position, *, now_ms: int, unready: frozenset[str] = frozenset()
+    sink: SinkState, head: Position, *, now_ms: int, unready: Container[str] = ()
 ) -> list[tuple[str, ...]]:
     """The tables that the sink has to get whole, and now. A place never moves back (D1)."""
     found = [

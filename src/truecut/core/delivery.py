@@ -95,7 +95,7 @@ def observe(
     identity: str,
     oldest: Position,
     head: Position,
-    unready: frozenset[str] = frozenset(),
+    unready: Mapping[str, str] | None = None,
 ) -> Delivery:
     """Observe: the source's history is now [oldest, head]. Copies that fell out of it lose their place.
 
@@ -107,7 +107,7 @@ def observe(
     if state.head is not None and head.generation < state.head.generation:
         return state
     same_past = (identity, oldest) == (state.identity, state.oldest)
-    state = replace(state, identity=identity, oldest=oldest, head=head, unready=unready)
+    state = replace(state, identity=identity, oldest=oldest, head=head, unready=unready or {})
     if same_past:
         return state
     return state.with_sinks(

@@ -58,7 +58,7 @@ class Backfill:
         self._ledger = units_of(source)
         self._readers, self._rows_per_s = readers, rows_per_s
         self._unit_bytes = {} if unit_bytes is None else {"unit_bytes": unit_bytes}
-        self._wanted: frozenset[TableName] | None = None  # nobody has said yet
+        self._wanted: frozenset[TableName] = frozenset()
         self._read = frozenset(table.name for table in source.tables if table.backfill != "none")
         self._faults: dict[TableName, Fault] = {}
         self._stop = threading.Event()
@@ -89,7 +89,7 @@ class Backfill:
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                worked = self._wanted is not None and self.turn(self._wanted)
+                worked = self.turn(self._wanted)
             except Exception as error:  # noqa: BLE001 - Spark raises many kinds; the next turn tries again
                 if not self._stop.is_set():
                     log.warning("the backfill could not go on (%s); it is tried again", _told(error))
@@ -100,7 +100,6 @@ class Backfill:
 
     def turn(self, wanted: Collection[TableName]) -> bool:
         """One job for what these tables lack. Returns whether something was read."""
-        self._let_go(wanted)
         reader = open_reader(self._journal)
         try:
             extent = CapturedLog(reader).extent() if wanted else None

@@ -188,6 +188,8 @@ class _Session:
         """Go on where the journal ends, or begin a generation; `reason`: why there must be one."""
         server.end_others(self._ask, self._address)
         self._wait_until_free()
+        server.publish_more(self._ask, self._address)
+        self._look_again()
         ending = journaled.ending(self._journal)
         self._check_slot(self._look)
         known = ending.place

@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from truecut.config.kinds import SOURCES
 from truecut.config.settings import Pipeline, SourceSettings
 from truecut.errors import TruecutError
 from truecut.journal.contract import Journal
-from truecut.journal.local import LocalJournal
+from truecut.journal.local import LocalJournal, remove_log
 from truecut.runtime.capture import Capture
 from truecut.runtime.capture_lease import CaptureLease
 from truecut.runtime.capture_watch import watch
 from truecut.runtime.captured import control_name
 from truecut.runtime.control import open_control
+from truecut.runtime.trimming import Trimming
+from truecut.sources.postgres import faults, server
 from truecut.sources.postgres.address import journal_of, postgres_source, server_address
 from truecut.state_folder import SPOOL
 
@@ -49,21 +52,37 @@ def capture(pipeline: Pipeline, *, owner: str, stop: threading.Event, once: bool
     )
     budget = postgres_source(pipeline.source.address).budget
 
-    def make(journal: Journal, check: Callable[[], None]) -> Capture:
+    def make(journal: Journal, check: Callable[[], None]) -> _Tended:
         made = Capture(address, journal, check=check, budget=budget, spool_folder=_spool(pipeline))
         running[:] = [made]
-        return made
+        return _Tended(made, pipeline, journal)
 
     try:
         watch(
             lease,
-            partial(open_writer, pipeline.source),
+            lambda: open_writer(pipeline.source),
             make,
             stop=lambda drained: stop.is_set() or (once and drained),
             wait=stop.wait,
         )
     finally:
         control.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Tended:
+    """A capture whose journal is trimmed meanwhile."""
+
+    capture: Capture
+    pipeline: Pipeline
+    journal: Journal
+
+    def run(self, stop: Callable[[bool], bool]) -> None:
+        trimming = Trimming(self.pipeline, self.journal)
+        try:
+            self.capture.run(stop)
+        finally:
+            trimming.close()
 
 
 def open_writer(source: SourceSettings) -> Journal:
@@ -118,3 +137,30 @@ class CaptureThread:
             self._failed = error
         except Exception as error:  # noqa: BLE001 - told by whoever looks after the thread
             self._failed = error
+
+
+# --- the end of a pipeline ------------------------------------------------------------------------------
+
+
+def drop_at_source(pipeline: Pipeline) -> tuple[list[str], list[str]]:
+    """Remove what capture has made at the source; returns what is gone, and what is not ours."""
+    if not is_captured(pipeline):
+        return [], []
+    with closing(open_control(pipeline.control, pipeline=control_name(pipeline))) as control:
+        if control.reports().running:
+            raise faults.captured_now(pipeline.name)
+    return server.drop_made(server_address(pipeline.source))
+
+
+def forget_capture(pipeline: Pipeline) -> None:
+    """Its lease, its journal on this machine, its scratch files."""
+    if not is_captured(pipeline):
+        return
+    with closing(open_control(pipeline.control, pipeline=control_name(pipeline))) as control:
+        control.forget()
+    where = journal_of(pipeline.source)
+    if where.folder is not None:
+        remove_log(Path(where.folder))
+    spool = pipeline.state / SPOOL
+    with suppress(OSError):  # not there, or not empty: then it is somebody else's, too
+        spool.rmdir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from truecut.config.settings import Pipeline, SinkSettings, TableSettings, copy_fingerprint
 from truecut.core.delivery import CopyOrder, CopySettings, SinkOrder, SinkState, Wave
@@ -24,12 +25,17 @@ def wanted(pipeline: Pipeline, *, accept: bool = False) -> dict[str, SinkState]:
     return {
         sink.name: SinkState(
             {
-                name: CopySettings(mode, tables[name].on_gap, copy_fingerprint(tables[name], sink), accept)
+                name: CopySettings(mode, _on_gap(tables[name]), copy_fingerprint(tables[name], sink), accept)
                 for name, mode in sink.modes.items()
             }
         )
         for sink in pipeline.sinks
     }
+
+
+def _on_gap(table: TableSettings) -> Literal["backfill", "stop"]:
+    """A table of which only changes are wanted cannot be read again: it would lose what it has."""
+    return "stop" if table.backfill == "none" else table.on_gap
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,7 +187,7 @@ class Runner:
             self._target = self._until.position or max(head, seen.ahead or head)
         self._view.observed(seen)
         oldest = min(seen.oldest, head)
-        unready = frozenset(map(str, seen.unready))
+        unready = {str(table): why for table, why in seen.unready.items()}
         known = (self._state.identity, self._state.oldest, self._state.head, self._state.unready)
         if (seen.identity, oldest, head, unready) != known:
             self._machine.become(

@@ -184,6 +184,7 @@ class _Status:
                 "mode": mode,
                 "state": self._copy_state(sink.name, table, told),
                 "replicated_upto": told.get("at"),
+                "waits_for": told.get("waits_for"),
                 "rows_applied": self.reports.totals.written.get((sink.name, table), Written()).applied,
                 "error": None if error is None else {"fix": how_to_resume(table), **error},
                 "certified_upto": None,

@@ -213,3 +213,12 @@ def trimmed(at: Position, oldest: Position) -> Fault:
         "The table is copied anew; keep more in the journal (`journal.bytes_max`, `hold`).",
         Retry.GAP,
     )
+
+
+def captured_now(pipeline: str) -> TruecutError:
+    """Whoever drops it would take the journal from under a capture."""
+    return TruecutError(
+        "TC2125",
+        f"the source of pipeline {pipeline} is being captured",
+        fix="Stop `truecut capture` first, then drop it.",
+    )

@@ -25,7 +25,6 @@ KEY_UNTOLD = "TC2123"
 ROUTE_UNTOLD = "TC2124"
 SHAPE_UNKNOWN = "TC3054"
 WITHIN_TRANSACTION = "TC3052"
-SCHEMA_CHANGED = "TC3053"
 
 
 def delivered(relation: Relation) -> TableSchema:

@@ -4,7 +4,6 @@
     <folder>/<table>/<edition>/<unit>.<reading>.json  a unit that was read: its evidence, its file
     <folder>/<table>/<edition>/<unit>.<reading>.torn  that reading is void: where a value was missing
     <folder>/<table>/<edition>/void                   the edition is of no use any more, and why
-    <folder>/<table>/<edition>/released               every sink has it: the journal need not be kept for it
     <folder>/<table>/<edition>/fault                  the table cannot be read before somebody mends it
 
 A record stands in the same folder as its file, not in the control store: executors write both, nobody has to
@@ -34,7 +33,7 @@ from truecut.model.position import Position
 from truecut.model.table import TableName
 from truecut.sources.postgres.units import Plan
 
-_PLAN, _VOID, _FAULT, _RELEASED = "plan.json", "void", "fault", "released"
+_PLAN, _VOID, _FAULT = "plan.json", "void", "fault"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,19 +118,6 @@ class Edition:
     def make_void(self, why: str) -> None:
         """Whatever is read next is of another edition."""
         _publish(self.folder / _VOID, why)
-
-    @property
-    def over(self) -> bool:
-        """Nobody needs it now: the journal may forget what it would take."""
-        return (self.folder / _RELEASED).exists() or self.void is not None
-
-    def release(self) -> None:
-        """Every sink has the table. Whoever wants it later uses it as long as the journal allows."""
-        _publish(self.folder / _RELEASED, "")
-
-    def hold(self) -> None:
-        """Somebody wants it again."""
-        (self.folder / _RELEASED).unlink(missing_ok=True)
 
     @property
     def fault(self) -> Fault | None:
@@ -219,13 +205,6 @@ class UnitLedger:
         editions = [Edition(path.parent, 0) for path in self.folder.glob("*/*/" + _PLAN)]
         found = [one.settled for one in editions if one.generation == generation]
         return max(found, key=lambda one: one.after, default=None)
-
-    def needed_after(self, generation: int) -> Position | None:
-        """The journal's records behind this are needed by tables that somebody has to get whole; None: no
-        edition needs any."""
-        editions = [Edition(path.parent, 0) for path in self.folder.glob("*/*/" + _PLAN)]
-        held = [one for one in editions if one.generation == generation and not one.over]
-        return min((one.settled.after for one in held), default=None)
 
     def begin(self, table: TableName, plan: Plan, settled: Settled) -> Edition:
         """The next edition; somebody else's if that was planned at the same time."""

@@ -18,7 +18,7 @@ from truecut.journal.decoding import table_hash
 from truecut.journal.opening import Where
 from truecut.model.table import Mode, TableName
 from truecut.sources.contract import ReadTask, TableRead, WindowLimits
-from truecut.sources.postgres import journaled, shape
+from truecut.sources.postgres import journaled
 from truecut.sources.postgres import messages as wire
 from truecut.sources.postgres.captured import CapturedLog, Extent, Section
 from truecut.sources.postgres.relation import Relation
@@ -26,6 +26,7 @@ from truecut.sources.postgres.schemas import announced
 from truecut.sources.postgres.tasks import JournalTask, Share
 
 KNOWN_MAX = 4096
+SCHEMA_CHANGED = "TC3053"
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +244,7 @@ def _task(
 def changed_by_choice(table: TableName) -> Fault:
     """The file says that the table stops when its columns change."""
     return Fault(
-        shape.SCHEMA_CHANGED,
+        SCHEMA_CHANGED,
         f"{table}: its columns have changed, and the pipeline says `on_schema_change: stop`",
         f"Say evolve, or go on: truecut resume FILE --table {table}",
     )
