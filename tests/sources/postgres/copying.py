@@ -3,6 +3,7 @@ plain SELECT under the snapshot of a slot that was made there, and as units and 
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import Counter
@@ -18,6 +19,7 @@ from psycopg import pq
 from tests.patience import PATIENCE_S
 from tests.sources.postgres.busy import TABLES
 from tests.sources.postgres.shop import Shop
+from truecut.config.secret import Secret
 from truecut.journal.local import LocalJournal
 from truecut.journal.opening import Where
 from truecut.journal.reader import LocalReader
@@ -29,6 +31,7 @@ from truecut.sources.postgres import unit_work
 from truecut.sources.postgres.journaled import ending
 from truecut.sources.postgres.messages import lsn_of
 from truecut.sources.postgres.seed import plan_seed
+from truecut.sources.postgres.server import Address
 from truecut.sources.postgres.unit_ledger import Edition, UnitLedger
 from truecut.sources.postgres.unit_read import shared_snapshot
 
@@ -152,4 +155,19 @@ def at_source_now(shop: Shop, tables: list[str]) -> tuple[int, dict[str, Content
     return lsn_of(row[0]) - 1, held
 
 
+def read_all(conninfo: str, slot: str, folder: Path) -> None:
+    """Go on with the units of `items`, as a process that was killed and started again does."""
+    address = Address(Secret(conninfo), slot, "truecut")
+    journal, ledger = Where(str(folder / "journal")), UnitLedger(folder / "units")
+    table = TableName("public", "items")
+    edition = ledger.current(table) or unit_work.begin(
+        address, journal, table, ledger=ledger, unit_bytes=SMALL
+    )
+    for unit in range(len(edition.plan.parts)):
+        unit_work.ReadUnit(address, journal, edition, unit).run()
+
+
 __all__ = ["Content", "Copying", "at_source", "at_source_now", "copying", "shared_snapshot"]
+
+if __name__ == "__main__":
+    read_all(sys.argv[1], sys.argv[2], Path(sys.argv[3]))

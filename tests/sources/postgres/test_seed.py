@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -10,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.postgres_server import PostgresServer, postgres_server
 from tests.sources.postgres.busy import BIG, SETUP, Busy, busy
 from tests.sources.postgres.copying import Copying, at_source, at_source_now, copying, shared_snapshot
 from tests.sources.postgres.shop import Shop
 from truecut.errors import TruecutError
+from truecut.failpoint import BACKFILL, KILLED
 from truecut.model.table import TableName
 
 SETTINGS = ("fsync=off", "wal_level=logical", "logical_decoding_work_mem=64kB", "max_replication_slots=40")
@@ -206,3 +211,35 @@ def test_other_columns_make_another_edition(server: PostgresServer, tmp_path: Pa
         copy.wait_for(at)
         with pytest.raises(TruecutError, match="TC2130"):
             copy.seeded("items", at)
+
+
+@pytest.mark.parametrize("point", sorted(BACKFILL))
+def test_killed_at_every_durable_step(server: PostgresServer, tmp_path: Path, point: str) -> None:
+    """What has its record stays as it is, everything else is read again, and the content is exact."""
+    shop = Shop(server, f"seed{next(_numbers)}")
+    with copying(shop, tmp_path) as copy, shop.connect() as connection:
+        connection.execute(SETUP)
+        connection.execute(
+            f"INSERT INTO items SELECT i, 0, {BIG.format('i')}, '' FROM generate_series(1, 60) i"
+        )
+        assert (
+            reading(shop, tmp_path, TRUECUT_FAILPOINT=f"{point}:{1 if point == 'units_planned' else 2}")
+            == KILLED
+        )
+        before = {path: path.read_text() for path in (tmp_path / "units").rglob("0*.json")}
+        assert (
+            len(before)
+            == {"units_planned": 0, "unit_opened": 1, "unit_written": 1, "unit_recorded": 2}[point]
+        )
+        connection.execute("UPDATE items SET n = n + 1")
+        assert reading(shop, tmp_path) == 0
+        assert {path: path.read_text() for path in before} == before
+        agrees(copy, "items")
+
+
+def reading(shop: Shop, folder: Path, **environment: str) -> int:
+    """Units read by a process of its own: how it ended."""
+    command = [sys.executable, "-m", "tests.sources.postgres.copying", shop.conninfo, shop.slot, str(folder)]
+    return subprocess.run(
+        command, env={**os.environ, **environment}, timeout=PATIENCE_S, check=False
+    ).returncode
