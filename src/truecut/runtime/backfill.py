@@ -129,7 +129,7 @@ class Backfill:
             if not edition.plan.by:  # all of its pages, under one snapshot
                 shared = held.enter_context(shared_snapshot(self._address, edition.plan))
         except TruecutError as error:
-            self._faults[table] = error.fault
+            self._cannot(table, error.fault)
             return []
         rate = None if self._rows_per_s is None else self._rows_per_s / self._readers
         units = [ReadUnit(self._address, self._journal, edition, unit, shared, rate) for unit in unread]
@@ -151,13 +151,20 @@ class Backfill:
         name_job(self._spark, GROUP)
         read = [one for _, one in work]
         done = run_units(self._spark, read, readers=self._readers)
-        for table in {table for table, _ in work}:
+        failed = {work[one.work][0] for one in done if one.fault is not None}
+        for table in {table for table, _ in work} - failed:
             self._faults.pop(table, None)
         for one in done:
             if one.fault is not None:
-                self._faults[work[one.work][0]] = one.fault
+                self._cannot(work[one.work][0], one.fault)
         self._forget_older(work)
         return any(one.fault is None for one in done)
+
+    def _cannot(self, table: TableName, fault: Fault) -> None:
+        """Told once, until it is another one."""
+        if self._faults.get(table) != fault:
+            log.warning("%s %s; fix: %s", fault.code, fault.message, fault.fix)
+        self._faults[table] = fault
 
     def _forget_older(self, work: Sequence[tuple[TableName, ReadUnit]]) -> None:
         editions = {(table, one.edition.folder): one.edition for table, one in work}

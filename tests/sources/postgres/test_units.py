@@ -218,7 +218,7 @@ def test_rows_that_a_policy_hides_are_an_error(every_type: Live, tmp_path: Path)
     every_type.do("CREATE ROLE humble LOGIN; GRANT SELECT ON hidden TO humble")
     relation = next(one for one in every_type.relations().values() if one.name.table == "hidden")
     humble = every_type.writer.info.dsn.replace("user=postgres", "user=humble")
-    with pytest.raises(TruecutError, match="TC21"):
+    with pytest.raises(TruecutError, match="TC2136 humble may not read all rows"):
         unit_of(Address(Secret(humble), "none", "all_tables"), relation, tmp_path)
 
 

@@ -79,6 +79,11 @@ def answering(address: Address, what: str) -> Iterator[None]:
         raise fault_of(address, what, error) from None
 
 
+def user_of(address: Address) -> str:
+    """As whom we connect, as far as the address says."""
+    return str(conninfo.conninfo_to_dict(address.conninfo.reveal()).get("user") or "the user")
+
+
 def fault_of(address: Address, what: str, error: psycopg.Error) -> TruecutError:
     given = conninfo.conninfo_to_dict(address.conninfo.reveal())
     user = str(given.get("user") or "the user")

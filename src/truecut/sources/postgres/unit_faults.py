@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from truecut.errors import Retry, TruecutError
 from truecut.model.table import TableName
+from truecut.sources.postgres.faults import identifier
 
 VALUE_UNFIT = "TC3050"
 TABLE_CHANGED = "TC2130"
@@ -36,6 +37,17 @@ def locked(table: TableName) -> TruecutError:
         f"{table}: somebody at the source holds a lock of the whole table",
         fix="End that transaction (pg_locks says whose it is); a run tries again by itself.",
         retry=Retry.RETRYABLE,
+    )
+
+
+def not_permitted(table: TableName, user: str) -> TruecutError:
+    """No right to read it, or to read all of it."""
+    name = f"{identifier(table.schema)}.{identifier(table.table)}"
+    return TruecutError(
+        "TC2136",
+        f"{user} may not read all rows of {table}",
+        fix=f"GRANT SELECT ON {name} TO {identifier(user)}; if the table has row security: "
+        f"ALTER ROLE {identifier(user)} BYPASSRLS; then truecut resume FILE --table {table}",
     )
 
 

@@ -24,7 +24,7 @@ from truecut.sources.postgres import unit_faults
 from truecut.sources.postgres.copied import batches, text_of
 from truecut.sources.postgres.messages import lsn_of
 from truecut.sources.postgres.relation import Relation, RelationColumn
-from truecut.sources.postgres.server import Address, Connection, answering, connect
+from truecut.sources.postgres.server import Address, Connection, answering, connect, user_of
 from truecut.sources.postgres.types import value_type
 from truecut.sources.postgres.unit_ledger import UnitRecord
 from truecut.sources.postgres.units import Plan, condition, describe, identity_columns
@@ -50,7 +50,7 @@ def read_unit(
     `shared` is the name of one that somebody holds; `pause` is called after some rows, with their number."""
     connection = connect(address)
     try:
-        with answering(address, "read a unit"):
+        with answering(address, "read a unit"), _permitted(address, plan):
             snapshot, end = _opened(connection, plan, shared)
             if not fits(snapshot):
                 raise unit_faults.snapshot_too_early(plan.relation.name)
@@ -58,11 +58,20 @@ def read_unit(
                 raise unit_faults.table_changed(plan.relation.name)
             failpoint("unit_opened")
             rows, digest = _written(path, plan.relation, _rows(connection, plan, index), pause)
-    except errors.LockNotAvailable:
-        raise unit_faults.locked(plan.relation.name) from None
     finally:
         connection.close()
     return UnitRecord(path.name, snapshot, end - 1, rows, digest)
+
+
+@contextmanager
+def _permitted(address: Address, plan: Plan) -> Iterator[None]:
+    """What only the reading of a table can meet, in its words."""
+    try:
+        yield
+    except errors.LockNotAvailable:
+        raise unit_faults.locked(plan.relation.name) from None
+    except errors.InsufficientPrivilege:
+        raise unit_faults.not_permitted(plan.relation.name, user_of(address)) from None
 
 
 def same_columns(one: Relation | None, other: Relation) -> bool:
