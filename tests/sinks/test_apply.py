@@ -27,11 +27,12 @@ from tests.sinks.world import (
 )
 from truecut.errors import Retry
 from truecut.lake import LakeAddress, attach_sql, connect
-from truecut.model.change import DELETE, INSERT, READ, UPDATE
+from truecut.model.change import DELETE, INSERT, READ, TRUNCATE, UPDATE
 from truecut.model.cursor import CopyState, Version
 from truecut.model.order import Counts, Receipt
 from truecut.model.table import Column, Mode, TableSchema
 from truecut.sinks.contract import Packet
+from truecut.testing.orders import ABSENT, in_transactions
 
 SEED = [(READ, 4, 1, "a"), (READ, 4, 2, "b"), (READ, 4, 3, "c")]
 
@@ -258,6 +259,51 @@ def test_large_windows_and_seeds_spill(address: LakeAddress, monkeypatch: pytest
     found = (Packet("main.t", rows([(UPDATE, 5, n, "w") for _, _, n, _ in part])) for part in parts)
     applied(sink(address).apply(order(4, 5, t=changes()), found))
     assert read(address, "t") == [(n, "w") for n in range(1000)]
+
+
+def test_large_windows_of_events_spill(make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for packets of which only some have values that were not sent, or names of transactions."""
+    monkeypatch.setattr("truecut.sinks.ducklake.stage.MEMORY_BYTES_MAX", 1000)
+    address, ids = make_lake("sqlite"), range(100)
+    applied(sink(address).recover(epoch=1, token=1))
+    applied(sink(address).apply(order(None, 4, t=seed(), log=seed("append")), iter([])))
+    parts = [
+        rows([(INSERT, 5, 7, "void"), (TRUNCATE, 6), *((INSERT, 7, n, f"v{n}") for n in ids)]),
+        rows([(UPDATE, 8, n, ABSENT) for n in ids]),
+        in_transactions(rows([(UPDATE, 9, n, ABSENT if n % 2 else "w") for n in ids]), ["501"] * 100),
+        rows([(DELETE, 10, n) for n in ids[50:]]),
+    ]
+    given = [Packet(f"main.{table}", part) for table in ("t", "log") for part in reversed(parts)]
+    both = order(4, 10, t=changes(), log=changes("append"))
+    assert copy_of(applied(sink(address).apply(both, iter(given)))).hold is None
+    assert read(address, "t") == [(n, f"v{n}" if n % 2 else "w") for n in ids[:50]]
+    marks = "_truecut_op, _truecut_transaction, _truecut_unchanged, count(*)"
+    with opened(address) as connection:
+        found = connection.execute(f"SELECT {marks} FROM lake.main.log GROUP BY ALL ORDER BY ALL").fetchall()
+    assert found == [
+        ("delete", str(position(10)), None, 50),
+        ("insert", str(position(5)), None, 1),
+        ("insert", str(position(7)), None, 100),
+        ("truncate", str(position(6)), None, 1),
+        ("update", str(position(8)), ["value"], 100),
+        ("update", "501", ["value"], 50),
+        ("update", "501", None, 50),
+    ]
+
+
+def test_columns_that_differ_in_case_alone_hold_the_table(make_lake: MakeLake) -> None:
+    """A lake would take them for one: that table is held with the reason, the other one goes on."""
+    address = make_lake("sqlite")
+    schema = TableSchema(
+        "7", (Column(1, "id", "BIGINT"), Column(2, "v", "VARCHAR"), Column(3, "V", "VARCHAR"))
+    )
+    applied(sink(address).recover(epoch=1, token=1))
+    both = order(None, 4, t=seed(schema=schema), u=seed())
+    receipt = applied(sink(address).apply(both, packets(u=SEED)))
+    hold = copy_of(receipt).hold
+    assert hold is not None
+    assert hold.code == "TC3039"
+    assert read(address, "u") == [(1, "a"), (2, "b"), (3, "c")]
 
 
 def test_a_table_broken_by_the_tenant_stops_alone(address: LakeAddress) -> None:

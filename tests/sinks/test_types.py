@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 
 import pyarrow as pa
@@ -10,12 +11,26 @@ import pytest
 from tests.content.exact import rows_of
 from tests.content.values import FLOATS, SCALARS, doubles, nested
 from tests.sinks.conftest import KINDS, MakeLake
-from tests.sinks.world import applied, opened, order, seed, sink, tenant
+from tests.sinks.world import (
+    applied,
+    changes,
+    copy_of,
+    opened,
+    order,
+    order_of,
+    read,
+    rows,
+    seed,
+    sink,
+    tenant,
+)
 from truecut.lake import LakeAddress, connect
+from truecut.model.change import INSERT, OP, PLACE, UNCHANGED, UPDATE
 from truecut.model.table import Column, TableSchema
 from truecut.sinks.contract import Packet
 from truecut.sinks.ducklake import pool
 from truecut.sinks.ducklake.inlining import inlines_exactly
+from truecut.testing.orders import ABSENT
 
 TABLES = {
     "scalars": SCALARS,
@@ -50,16 +65,20 @@ def table_of(kinds: dict[str, list[str]], *, rows: int) -> tuple[TableSchema, pa
 def assert_comes_back(address: LakeAddress, found: dict[str, tuple[TableSchema, pa.Table]]) -> None:
     applied(sink(address).recover(epoch=1, token=1))
     seeds = {name: seed(schema=schema) for name, (schema, _) in found.items()}
-    packets = [Packet(f"main.{name}", rows) for name, (_, rows) in found.items()]
+    packets = [Packet(f"main.{name}", sent) for name, (_, sent) in found.items()]
     applied(sink(address).apply(order(None, 1, token=1, edition=1, **seeds), iter(packets)))
-    for name, (schema, rows) in found.items():
-        names = ", ".join(schema.names)
-        with connect() as plain, opened(address) as connection:
-            plain.register("sent", rows)
-            typed = ", ".join(f"CAST({c.name} AS {c.type}) AS {c.name}" for c in schema.columns)
-            assert rows_of(connection, f"SELECT {names} FROM lake.main.{name}") == rows_of(
-                plain, f"SELECT {typed} FROM sent"
-            ), name
+    for name, (schema, sent) in found.items():
+        assert_equal(address, name, schema, sent)
+
+
+def assert_equal(address: LakeAddress, name: str, schema: TableSchema, sent: pa.Table) -> None:
+    names = ", ".join(schema.names)
+    with connect() as plain, opened(address) as connection:
+        plain.register("sent", sent)
+        typed = ", ".join(f"CAST({c.name} AS {c.type}) AS {c.name}" for c in schema.columns)
+        assert rows_of(connection, f"SELECT {names} FROM lake.main.{name}") == rows_of(
+            plain, f"SELECT {typed} FROM sent"
+        ), name
 
 
 @pytest.mark.parametrize("rows", [9, 40], ids=["few", "many"])
@@ -115,6 +134,58 @@ def test_the_tenants_own_setting_does_not_matter(make_lake: MakeLake, kind: str,
         )
     assert limits == [("1000",)]
     assert (scalars, others) == ((0,), (2,))
+
+
+ODD = ("we ird\"',[]{}:= x", "ünï", "NULL", "1", " lead", "back\\slash", "tab\there", "'")
+
+
+def test_names_of_any_spelling_are_told_as_absent(address: LakeAddress) -> None:
+    """The list of columns that were not sent is the one list that may be inlined: names come back as they
+    are, from the catalog and from files."""
+    columns = [Column(n + 2, name, "VARCHAR") for n, name in enumerate(ODD)]
+    schema = TableSchema("7", (Column(1, "id", "BIGINT"), *columns))
+    names = list(ODD)
+    applied(sink(address).recover(epoch=1, token=1))
+    applied(sink(address).apply(order(None, 4, t=seed("append", schema)), iter([])))
+    found = rows([(UPDATE, 5, n, *[ABSENT] * n, *["x"] * (len(names) - n)) for n in range(8)], schema)
+    wanted = order(4, 5, t=changes("append", schema))
+    applied(sink(address).apply(wanted, iter([Packet("main.t", found)])))
+    for flush in ((), ("CALL ducklake_flush_inlined_data('lake')",)):
+        tenant(address, *flush)
+        told = read(address, "t", "id, _truecut_unchanged")
+        assert told == [(n, names[:n] or None) for n in range(8)]
+
+
+def test_absent_values_of_all_types_stay_as_they_are(make_lake: MakeLake) -> None:
+    """Taken from the sink's own rows, or from an earlier change of the window, to the bit."""
+    address = make_lake("sqlite")
+    applied(sink(address).recover(epoch=1, token=1))
+    for name, kinds in TABLES.items():
+        schema, sent = table_of(kinds, rows=40)
+        told, inserts, updates = told_then_absent(sent, schema)
+        applied(sink(address).apply(order_of({name: seed(schema=schema)}, None, 1), _packets(name, told)))
+        wanted = order_of({name: changes(schema=schema)}, 1, 3)
+        receipt = applied(sink(address).apply(wanted, _packets(name, updates, inserts)))
+        assert copy_of(receipt, name).hold is None
+        assert_equal(address, name, schema, sent)
+
+
+def told_then_absent(sent: pa.Table, schema: TableSchema) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """Half of the rows for a seed and half as inserts; then updates of all that tell no more than the key."""
+    count, absent = sent.num_rows, list(schema.names[1:])
+    halves = sent.slice(0, count // 2), sent.slice(count // 2)
+    inserts = halves[1].set_column(0, OP, pa.array([INSERT] * halves[1].num_rows, pa.uint8()))
+    updates = sent.drop_columns([OP, PLACE, *absent])
+    updates = updates.append_column(OP, pa.array([UPDATE] * count, pa.uint8()))
+    updates = updates.append_column(PLACE, pa.array([3] * count, pa.uint64()))
+    updates = updates.append_column(UNCHANGED, pa.array([absent] * count, pa.list_(pa.string())))
+    for name in absent:
+        updates = updates.append_column(name, pa.nulls(count, sent.schema.field(name).type))
+    return halves[0], inserts, updates
+
+
+def _packets(name: str, *parts: pa.Table) -> Iterator[Packet]:
+    return iter([Packet(f"main.{name}", part) for part in parts])
 
 
 def test_what_may_be_inlined() -> None:

@@ -61,7 +61,7 @@ def test_shares_are_what_a_plain_loop_gives(
 def test_a_truncate_goes_to_every_sink_of_the_table(
     values: list[str | None], routes: dict[str, tuple[int, ...]], truncates: set[int], plain: bool
 ) -> None:
-    """Once each, and it is not counted as a row that nobody wants; the other rows are shared as without it."""
+    """Once each, and not counted as a row that nobody wants; the other rows are shared as without it."""
     truncates = {n for n in truncates if n < len(values)}
     how = TableRoute(None if plain else "r", (9,), {} if plain else routes)
     got, unrouted = _routed(values, how, truncates)

@@ -26,8 +26,9 @@ class Arrivals:
     def see(self, rows: pa.Table) -> None:
         """One more packet."""
         self.optional.update(name for name in OPTIONAL_NAMES if name in rows.column_names)
-        truncates = rows.filter(pc.equal(rows.column(OP), TRUNCATE))
-        if truncates.num_rows:
+        is_truncate = pc.equal(rows.column(OP), TRUNCATE)
+        if pc.any(is_truncate).as_py():
+            truncates = rows.select([PLACE, SEQ]).filter(is_truncate)
             places = zip(truncates.column(PLACE).to_pylist(), truncates.column(SEQ).to_pylist(), strict=True)
             self.truncated = max([*places, *([self.truncated] if self.truncated else [])])
         if UNCHANGED in rows.column_names:

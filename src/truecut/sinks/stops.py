@@ -47,6 +47,15 @@ def other_mode(table: str, mode: str) -> TableStop:
     return TableStop(table, "TC3015", f"{table} is in mode {mode} at the sink; seed it again")
 
 
+def same_but_for_case(table: str, one: str, other: str) -> TableStop:
+    """PostgreSQL tells them apart, DuckDB does not."""
+    message = (
+        f"{table}: the columns {one} and {other} differ in nothing but case, and a lake takes them for one; "
+        "rename one of them, or leave the table out for this sink"
+    )
+    return TableStop(table, "TC3039", message)
+
+
 def altered(table: str) -> TableStop:
     """Its table at the sink is not what this pipeline left."""
     return TableStop(table, "TC3016", f"{table} was altered or dropped at the sink; seed it again")

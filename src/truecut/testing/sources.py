@@ -14,7 +14,18 @@ from typing import Any, Protocol
 import pytest
 
 from truecut.errors import TruecutError
-from truecut.model.change import CONTROL_FIELDS, DELETE, OP, PLACE, READ, SEQ, UPDATE
+from truecut.model.change import (
+    CONTROL_FIELDS,
+    DELETE,
+    OP,
+    OPTIONAL_FIELDS,
+    PLACE,
+    READ,
+    SEQ,
+    TRUNCATE,
+    UNCHANGED,
+    UPDATE,
+)
 from truecut.model.position import Position
 from truecut.model.table import Mode, TableName
 from truecut.sources.contract import Source, TableRead, Window, WindowLimits
@@ -117,12 +128,20 @@ def applied(content: Content, changes: Sequence[Change]) -> Content:
     rows = dict(content)
     for change in changes:
         key, op = change["id"], change[OP]
+        if op == TRUNCATE:
+            rows = {}
+            continue
         assert (key in rows) == (op in (UPDATE, DELETE)), change
         assert op != UPDATE or rows[key] != change["v"], "an update that changes nothing"
-        assert op != DELETE or rows[key] == change["v"], "a delete carries the row as it was"
-        rows.pop(key, None)
-        if op != DELETE:
-            rows[key] = change["v"]
+        assert op != DELETE or change["v"] in (rows[key], None), (
+            "a delete carries the row as it was, or the key"
+        )
+        before = rows.pop(key, None)
+        if op == DELETE:
+            continue
+        absent = "v" in (change.get(UNCHANGED) or ())
+        assert not absent or (before is not None and change["v"] is None), "nobody knows the value"
+        rows[key] = before if absent and before is not None else change["v"]
     return rows
 
 
@@ -192,7 +211,7 @@ def test_position_and_seq_name_a_change(history: History) -> None:
 
 
 def test_control_columns_come_first(history: History) -> None:
-    """In the form of `model.change`, then the table's columns by their names."""
+    """In the form of `model.change`, then optional ones, then the table's columns by their names."""
     first, last = history.places[0], history.places[-1]
     reads = [history.bench.read(table) for table in TABLES]
     for window in (
@@ -201,7 +220,8 @@ def test_control_columns_come_first(history: History) -> None:
     ):
         for batch in _batches(window):
             assert tuple(batch.schema)[: len(CONTROL_FIELDS)] == CONTROL_FIELDS
-            assert batch.schema.names[len(CONTROL_FIELDS) :] == ["id", "v"]
+            assert batch.schema.names[-2:] == ["id", "v"]
+            assert set(tuple(batch.schema)[len(CONTROL_FIELDS) : -2]) <= set(OPTIONAL_FIELDS)
         assert {name.table: schema.names for name, schema in window.schemas.items()} == dict.fromkeys(
             TABLES, ("id", "v")
         )

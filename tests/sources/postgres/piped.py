@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import Any
 import psycopg
 import yaml
 
+from tests.patience import PATIENCE_S
 from truecut.config.load import load
 from truecut.config.settings import Pipeline
 from truecut.model import change
@@ -67,10 +69,11 @@ class Piped:
     def begin(self, source: Source) -> Position:
         """Captured from here on, and every table known."""
         self.capture()
-        source.observe()
-        self.capture()
-        seen = source.observe()
-        assert not seen.unready, seen
+        deadline = time.monotonic() + PATIENCE_S
+        while (seen := source.observe()).unready:  # a message of no transaction is not in the log at once
+            assert time.monotonic() < deadline, seen
+            time.sleep(0.1)
+            self.capture()
         return seen.head
 
     def reads(self, modes: frozenset[Mode]) -> Mapping[TableName, tuple[TableRead, frozenset[Mode]]]:

@@ -31,9 +31,9 @@ def inlines_exactly(columns: Iterable[Column], kind: str) -> bool:
 
 
 @contextmanager
-def exact_rows(lake: Lake, table: str, schema: TableSchema, *, lists: bool = False) -> Iterator[None]:
-    """What is inserted inside is kept where it stays as it is. `lists`: there are some beside the columns."""
-    if not lists and inlines_exactly(schema.columns, lake.attachment.address.kind):
+def exact_rows(lake: Lake, table: str, schema: TableSchema) -> Iterator[None]:
+    """What is inserted inside is kept where it stays as it is."""
+    if inlines_exactly(schema.columns, lake.attachment.address.kind):
         yield
         return
     limits = _limits(lake, table)

@@ -66,9 +66,17 @@ def wanted_columns(schema: TableSchema, mode: Mode) -> list[tuple[str, str]]:
 def create_table(lake: Lake, table: str, schema: TableSchema, mode: Mode) -> None:
     """Create schema and table."""
     name = TableName.parse(table)
+    _check_names(table, schema)
     columns = ", ".join(f"{identifier(column)} {kind}" for column, kind in wanted_columns(schema, mode))
     lake.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {lake.name}.{identifier(name.schema)}")
     lake.connection.execute(f"CREATE TABLE {qualified(lake, table)} ({columns})")
+
+
+def _check_names(table: str, schema: TableSchema) -> None:
+    known: dict[str, str] = {}
+    for name in schema.names:
+        if known.setdefault(name.lower(), name) != name:
+            raise stops.same_but_for_case(table, known[name.lower()], name)
 
 
 def drop_table(lake: Lake, table: str) -> None:

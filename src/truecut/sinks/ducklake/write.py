@@ -225,9 +225,8 @@ def _append(
         return state, Counts()
     targets = ", ".join(identifier(name) for name, _ in wanted_columns(schema, "append"))
     try:
-        optional = staged.arrivals[table].optional
-        control = _control(upto.generation, optional)
-        with _alone(table), exact_rows(lake, table, schema, lists=UNCHANGED in optional):
+        control = _control(upto.generation, staged.arrivals[table].optional)
+        with _alone(table), exact_rows(lake, table, schema):
             written = _count(
                 lake,
                 f"INSERT INTO {qualified(lake, table)} ({targets}) "
