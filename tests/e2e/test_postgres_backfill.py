@@ -63,24 +63,30 @@ def changing(dsn: str) -> Iterator[None]:
     """Somebody writes all the time."""
     over = threading.Event()
 
+    written: list[int] = []
+
     def write() -> None:
         with psycopg.connect(dsn, autocommit=True) as connection:
             step = 0
             while not over.wait(0.02):
                 step += 1
                 with connection.transaction():
-                    connection.execute("UPDATE items SET n = n + 1 WHERE id % 97 = %s", (step % 97,))
+                    connection.execute("UPDATE items SET n = n + 1 WHERE id %% 97 = %s", (step % 97,))
                     connection.execute("UPDATE items SET id = -id WHERE id = %s", (step,))
                     connection.execute("DELETE FROM pairs WHERE b = %s", (step,))
                     connection.execute("INSERT INTO pairs VALUES ('new', %s, 1)", (100_000 + step,))
+                written.append(step)
 
     thread = threading.Thread(target=write)
     thread.start()
     try:
         yield
     finally:
+        still = thread.is_alive()
         over.set()
         thread.join()
+    assert still
+    assert len(written) > 10
 
 
 def rows(dsn: str, table: str, columns: str) -> list[tuple[Any, ...]]:

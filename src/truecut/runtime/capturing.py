@@ -26,7 +26,7 @@ from truecut.runtime.captured import control_name
 from truecut.runtime.control import open_control
 from truecut.runtime.trimming import Trimming
 from truecut.sources.postgres import faults, server
-from truecut.sources.postgres.address import journal_of, postgres_source, server_address
+from truecut.sources.postgres.address import journal_of, postgres_source, server_address, units_of
 from truecut.state_folder import SPOOL
 
 STOP_S = 30.0
@@ -161,6 +161,7 @@ def forget_capture(pipeline: Pipeline) -> None:
     where = journal_of(pipeline.source)
     if where.folder is not None:
         remove_log(Path(where.folder))
+    units_of(pipeline.source).remove()
     spool = pipeline.state / SPOOL
     with suppress(OSError):  # not there, or not empty: then it is somebody else's, too
         spool.rmdir()

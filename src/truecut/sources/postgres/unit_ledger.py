@@ -20,6 +20,7 @@ import shutil
 import uuid
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -222,6 +223,14 @@ class UnitLedger:
         for one in self._planned(table):
             if one.number < edition.number:
                 shutil.rmtree(one.folder, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Whatever it holds of any table; nothing that somebody else has put there."""
+        for path in self.folder.glob("*/*/" + _PLAN):
+            shutil.rmtree(path.parent, ignore_errors=True)
+        for folder in (*self.folder.glob("*/"), self.folder):
+            with suppress(OSError):  # not empty, or not there
+                folder.rmdir()
 
     def _planned(self, table: TableName) -> list[Edition]:
         folders = self._folder(table).glob("*/" + _PLAN)
