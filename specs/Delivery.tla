@@ -441,7 +441,8 @@ StartWave(r, s) ==
        Begins(r, s, place, upto, resting)
   /\ UNCHANGED <<source, sink, lease, wishes, faults>>
 
-(* Pinned at the head, also while the sink's other tables go on. *)
+(* Pinned at the head, also while the sink's other tables go on. Tables rest that could not be read, or that the
+   source cannot give whole yet. *)
 Seeds(r, s, resting) ==
   LET k == St(r, s)
       upto == run[r].head

@@ -55,7 +55,8 @@ CAPTURE = frozenset(
         "capture_released",
     }
 )
-NAMES = DELIVERY | JOURNAL | CAPTURE
+BACKFILL = frozenset({"units_planned", "unit_opened", "unit_written", "unit_recorded"})
+NAMES = DELIVERY | JOURNAL | CAPTURE | BACKFILL
 
 KILLED = 137
 _hits: Counter[str] = Counter()

@@ -15,6 +15,9 @@ SPARK_LOG = "spark.log"
 WAREHOUSE = "spark-warehouse"  # empty: Spark insists on it
 PAUSE = "pause"
 RESUME = "resume"
+JOURNAL = "journal"  # of a source that is captured
+UNITS = "units"  # its tables as they were read: files, and what is known of them
+SPOOL = "spool"  # its large transactions, until they commit
 
 _CONTROL_FILES = (CONTROL, f"{CONTROL}-wal", f"{CONTROL}-shm")
 _REQUESTS = {PAUSE: ("all", "sink=*", "table=*"), RESUME: ("table=*",)}

@@ -176,7 +176,7 @@ def test_a_password_is_not_written_into_the_file(tmp_path: Path, postgres: Postg
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--source", "postgres"], 2, "TC1061 The source type is not available yet"),
+        (["--source", "mariadb"], 2, "TC1061 The source type is not available yet"),
         (["--sink", "kafka"], 2, "TC1061 The sink type is not available yet"),
         (["--sink", "geheim"], 2, "TC1061 There is no such sink type"),
         (["--dsn", "nope.ducklake"], 2, "TC1064 There is no catalog at duckdb:"),

@@ -13,6 +13,7 @@ from truecut.config.finding import ConfigError
 from truecut.config.secret import Secret
 from truecut.config.settings import (
     BatchSettings,
+    JournalSettings,
     ListenSettings,
     Pipeline,
     SinkSettings,
@@ -21,7 +22,7 @@ from truecut.config.settings import (
     TableSettings,
 )
 from truecut.lake import LakeAddress
-from truecut.model.table import TableName
+from truecut.model.table import Mode, TableName
 
 
 def lake(base: Path, name: str, data: str | None) -> LakeAddress:
@@ -31,15 +32,17 @@ def lake(base: Path, name: str, data: str | None) -> LakeAddress:
 def test_every_setting_is_resolved(folder: Folder) -> None:
     """Defaults are filled in, paths are absolute, for_each lines are sinks in the order of the file."""
     base = folder.path
+    tables = (TableSettings(TableName("main", "events"), ("id",), "tenant", False, "count", "backfill"),)
+    journal = JournalSettings(base / ".truecut/tenants/journal", 20 << 30)
+    source = lake(base, "source.ducklake", "source-data")
+    modes: dict[str, Mode] = {"main.events": "mirror"}
     assert folder.load(VALID) == Pipeline(
         name="tenants",
         path=base / "p.yaml",
-        source=SourceSettings("ducklake", lake(base, "source.ducklake", "source-data")),
-        tables=(TableSettings(TableName("main", "events"), ("id",), "tenant", False, "count", "backfill"),),
+        source=SourceSettings("ducklake", source, "tenants", journal, tables),
+        tables=tables,
         sinks=tuple(
-            SinkSettings(
-                name, "ducklake", lake(base, catalog, data), route, "refuse", {"main.events": "mirror"}
-            )
+            SinkSettings(name, "ducklake", lake(base, catalog, data), route, "refuse", modes, 10 << 30)
             for name, catalog, data, route in (
                 ("acme", "acme.ducklake", "acme-data", "acme"),
                 ("t-globex", "lakes/globex.ducklake", "lakes/globex", "globex"),

@@ -119,8 +119,23 @@ ONE_FAULT = {
     ),
     "source type not yet": (
         "    type: ducklake\n    catalog: ./source.ducklake\n    data_path: ./source-data\n",
-        "    type: postgres\n    dsn: ${SHOP_DSN}\n    slot: s\n",
-        '7  TC1015  source.type: "postgres" is not available yet; expected ducklake',
+        "    type: mariadb\n    dsn: ${SHOP_DSN}\n    slot: s\n",
+        '7  TC1015  source.type: "mariadb" is not available yet; expected ducklake or postgres',
+    ),
+    "a slot's name": (
+        "    type: ducklake\n    catalog: ./source.ducklake\n    data_path: ./source-data\n",
+        "    type: postgres\n    dsn: host=shop\n    slot: My Slot\n",
+        "9  TC1014  source.slot: a slot's name has small letters, digits and _, at most 63 of them",
+    ),
+    "nothing to leave out of one name": (
+        "key: [id]",
+        "key: [id]\n      exclude: [main.x]",
+        "13  TC1045  tables.main.events.exclude: belongs to a name with wildcards, e.g. public.*",
+    ),
+    "only changes": (
+        "key: [id]",
+        "key: [id]\n      backfill: none",
+        "13  TC1015  tables.main.events.backfill: a DuckLake source is copied whole; take it out",
     ),
     "pipeline name": (
         "name: tenants",
@@ -223,8 +238,8 @@ ONE_FAULT = {
     ),
     "journal": (
         "spec:\n",
-        "spec:\n  journal: {path: ./j}\n",
-        "6  TC1015  journal: is not available yet; take it out",
+        "spec:\n  journal: {nodes: ['127.0.0.1:7001']}\n",
+        "6  TC1013  journal.coordinator: is missing; nodes have one that knows them",
     ),
 }
 

@@ -11,6 +11,7 @@ from tests.core.machine import (
     FAULT,
     NEVER,
     T,
+    U,
     at,
     commit,
     copy,
@@ -281,3 +282,23 @@ def test_cost_grows_with_the_sinks_not_with_their_square() -> None:
 
     small = min(cost(500) for _ in range(3))
     assert min(cost(4_000) for _ in range(3)) < 24 * max(small, 0.001)
+
+
+def test_a_table_that_is_not_ready_is_seeded_when_it_is() -> None:
+    """What the source cannot give whole yet keeps no other table waiting; once it can, the seed begins."""
+    settings = {T: CopySettings("mirror"), U: CopySettings("mirror")}
+    state = Delivery({"a": SinkState(settings)})
+    state = delivery.observe(state, identity="one", oldest=at(0), head=at(5), unready={T: "its copy is read"})
+    state = delivery.acquire(state, {"a": 1})
+    state, _ = delivery.start_recovery(state, now_ms=0)
+    state, _ = delivery.recovered(
+        state, [Receipt("a", state.sinks["a"].epoch, "applied", cursor=cursor(None))], now_ms=0
+    )
+    state, effects = delivery.start_seed(state, now_ms=0)
+    assert wave_of(effects).tables == (U,)
+    assert delivery.start_seed(state, now_ms=0)[1] == []
+    wave = next(iter(state.waves))
+    done = Receipt("a", state.sinks["a"].epoch, "applied", cursor=cursor(5, u=copy(5)))
+    state, _ = delivery.wave_done(state, wave, upto=at(5), receipts=[done], now_ms=0)
+    state = delivery.observe(state, identity="one", oldest=at(0), head=at(6))
+    assert wave_of(delivery.start_seed(state, now_ms=0)[1]).tables == (T,)

@@ -27,6 +27,7 @@ from truecut.runtime.control import open_control
 from truecut.runtime.jobs import Jobs
 from truecut.runtime.run_report import View
 from truecut.runtime.runner import Runner
+from truecut.runtime.tables import settled
 from truecut.runtime.trace import Trace
 from truecut.runtime.until import Outcome, Until
 from truecut.sources.registry import open_source
@@ -66,7 +67,7 @@ class World:
         return self.file
 
     def pipeline(self) -> Pipeline:
-        return load(self.save(), environ=os.environ)
+        return settled(load(self.save(), environ=os.environ))
 
     # --- the source -----------------------------------------------------------------------------------
 

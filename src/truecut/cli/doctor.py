@@ -31,10 +31,11 @@ def command(file: Path, as_json: bool) -> None:
     from truecut.cli.output import print_json
     from truecut.config.load import load
     from truecut.runtime.doctor import examine
+    from truecut.runtime.tables import settled_or_not
 
     pipeline = load(file, environ=os.environ)
     checks = []
-    for check in examine(pipeline):
+    for check in examine(*settled_or_not(pipeline)):
         checks.append(check)
         if not as_json:
             _print(check)

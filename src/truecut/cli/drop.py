@@ -15,12 +15,16 @@ NAMED_MAX = 20
 
 @click.command()
 @pipeline_argument
-def command(file: Path) -> None:
-    """Remove the state of FILE: leases, pauses, reports; nothing that Truecut did not make.
+@click.option("--keep-source", is_flag=True, help="Leave the source as it is: slot and publication stay.")
+def command(file: Path, keep_source: bool) -> None:
+    """Remove the state of FILE: leases, pauses, reports, what was captured; slot and publication at the
+    source; nothing that Truecut did not make.
 
-    Data and cursors at the sinks stay: a later run of the same file goes on where it was.
+    Data and cursors at the sinks stay: a later run of the same file goes on where it was, if the source still
+    has the history for it.
     """
     from truecut.config.load import load
+    from truecut.runtime.capturing import drop_at_source, forget_capture
     from truecut.runtime.control import open_control
     from truecut.state_folder import CONTROL, remove
 
@@ -33,12 +37,18 @@ def command(file: Path) -> None:
                 f"pipeline {pipeline.name} is running",
                 fix="Stop it first, then drop it.",
             )
+        gone, left = ([], []) if keep_source else drop_at_source(pipeline)
+        forget_capture(pipeline)
         alone = control.forget()
     finally:
         control.close()
     here = pipeline.control.reveal() == str(pipeline.state / CONTROL)
     kept = remove(pipeline.state, control=alone and here)
     click.echo(f"dropped the state of {pipeline.name}; data at the sinks was not touched")
+    for what in gone:
+        click.echo(f"dropped the {what} at the source")
+    for what in left:
+        click.echo(f"kept the {what} at the source: Truecut did not make it")
     if kept:
         names = ", ".join(path.name for path in kept[:NAMED_MAX])
         more = f" and {len(kept) - NAMED_MAX} more" if len(kept) > NAMED_MAX else ""

@@ -18,7 +18,9 @@ _COLUMNS_SHOWN_MAX = 12
 @click.command()
 @click.option("--source", default="ducklake", show_default=True, metavar="TYPE", help="Kind of source.")
 @click.option(
-    "--dsn", metavar="DSN", help="Where it is; a lake's catalog: PATH, sqlite:PATH or postgres:CONNINFO."
+    "--dsn",
+    metavar="DSN",
+    help="Where it is; a lake's catalog: PATH, sqlite:PATH or postgres:CONNINFO; a server: postgresql://….",
 )
 @click.option("--sink", default="ducklake", show_default=True, metavar="TYPE", help="Kind of sink.")
 @click.option(
@@ -108,7 +110,7 @@ def pipeline_text(output: Path, beginning: Beginning, *, sink: str, tenant_sink:
 
 
 def _lacks_a_key(table: FoundTable) -> bool:
-    return _key(table) is None and not _cannot_be_named(table)
+    return not table.key and _key(table) is None and not _cannot_be_named(table)
 
 
 def _cannot_be_named(table: FoundTable) -> bool:
@@ -124,13 +126,23 @@ def _table_entry(table: FoundTable) -> str:
     name = f"{table.schema}.{table.name}"
     if _cannot_be_named(table):
         return f"    # {quoted(name)}: a schema with a dot, or a name with * ? [, cannot be replicated yet\n"
+    if table.key:
+        return f"    - name: {quoted(name)}      # key: {', '.join(table.key)}\n"
     key = _key(table)
     if key is not None:
-        return f"    - name: {quoted(name)}\n      key: [{quoted(key)}]\n"
+        return f"    - name: {quoted(name)}\n      key: [{quoted(key)}]\n{_identity(table)}"
     columns = ", ".join(map(quoted, table.columns[:_COLUMNS_SHOWN_MAX]))
     more = ", …" if len(table.columns) > _COLUMNS_SHOWN_MAX else ""
     comment = f"# name the columns that identify a row; it has {columns}{more}"
-    return f"    - name: {quoted(name)}\n      key: []  {comment}\n"
+    return f"    - name: {quoted(name)}\n      key: []  {comment}\n{_identity(table)}"
+
+
+def _identity(table: FoundTable) -> str:
+    """A table without a primary key, at a source that knows keys: its changes do not tell which row they are
+    of."""
+    if table.key is None:
+        return ""
+    return "      # no primary key: ALTER TABLE … REPLICA IDENTITY FULL, or only mode: append\n"
 
 
 _TEXT = """\

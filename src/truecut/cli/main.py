@@ -28,6 +28,7 @@ COMMANDS = {
     "doctor": "Connect and check what the pipeline needs; say how to fix it.",
     "plan": "Show what `run` would do now.",
     "run": "Carry changes to every sink until stopped.",
+    "capture": "Only capture the source's changes into the journal.",
     "status": "Show where source, sinks and tables stand.",
     "pause": "Hold delivery back.",
     "resume": "Let delivery go on.",
@@ -36,7 +37,7 @@ COMMANDS = {
     "journal": "The log on its own: append, read, inspect.",
     "completion": "Print a completion script for bash, zsh or fish.",
 }
-NOT_YET = frozenset({"capture", "backfill", "verify", "certificate", "dlq", "ui"})
+NOT_YET = frozenset({"backfill", "verify", "certificate", "dlq", "ui"})
 
 _INTERRUPTED = 130
 _GLOBAL_OPTIONS = ("--log-level", "--log-format")

@@ -52,7 +52,10 @@ def _checked(file: Path, sink: str | None, table: str | None) -> Path:
         raise click.UsageError("--sink and --table exclude each other")
     pipeline = load(file, environ=os.environ)
     require_known("sink", sink, [s.name for s in pipeline.sinks])
-    require_known("table", table, [str(t.name) for t in pipeline.tables])
+    if table is not None:
+        from truecut.runtime.tables import settled
+
+        require_known("table", table, [str(t.name) for t in settled(pipeline).tables])
     return pipeline.state
 
 

@@ -28,8 +28,9 @@ def command(file: Path, as_json: bool) -> None:
     from truecut.cli.output import print_json
     from truecut.config.load import load
     from truecut.runtime.plan_document import plan_document
+    from truecut.runtime.tables import settled
 
-    document = plan_document(load(file, environ=os.environ))
+    document = plan_document(settled(load(file, environ=os.environ)))
     if as_json:
         print_json(document)
     else:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from truecut.cli.live import Show
     from truecut.config.settings import Pipeline
+    from truecut.runtime.capturing import CaptureThread
     from truecut.runtime.control import ControlStore
     from truecut.runtime.run_report import View
     from truecut.runtime.runner import Runner
@@ -77,12 +78,13 @@ def command(
         from truecut.cli.live import live_view
         from truecut.cli.output import set_up_logging
         from truecut.config.load import load
+        from truecut.runtime.tables import settled_patiently
         from truecut.runtime.until import Until
 
         if log_file is not None:
             options = context.find_root().params
             set_up_logging(level=options["log_level"], form=options["log_format"], file=log_file)
-        pipeline = load(file, environ=os.environ)
+        pipeline = settled_patiently(load(file, environ=os.environ), time.sleep)
         _prepare_state(pipeline.state)
         if isinstance(until_position, str):
             until_position = _position(pipeline, until_position)
@@ -131,7 +133,9 @@ class _Command:
         limit_ms = self.until.timeout_ms if self.until.finite else None
         return None if limit_ms is None else self.began + limit_ms / 1000
 
-    def _begin(self, stack: ExitStack) -> _Ending | tuple[Starting, SparkSession, ControlStore]:
+    def _begin(
+        self, stack: ExitStack
+    ) -> _Ending | tuple[Starting, SparkSession, ControlStore, CaptureThread | None]:
         """Everything that comes before the loop: slow, and perhaps in vain. `stack` ends what it starts."""
         from truecut.runtime.control import open_control
         from truecut.spark.settings import refused_master
@@ -153,7 +157,18 @@ class _Command:
         control = open_control(self.pipeline.control, pipeline=self.pipeline.name)
         stack.callback(control.close)
         _look_at(self.pipeline)
-        return starting, self._session(starting), control
+        capture = self._capture(stack)
+        return starting, self._session(starting), control, capture
+
+    def _capture(self, stack: ExitStack) -> CaptureThread | None:
+        """Beside the run, where the source keeps no history of its own."""
+        from truecut.runtime.capturing import CaptureThread, is_captured
+
+        if not is_captured(self.pipeline):
+            return None
+        capture = CaptureThread(self.pipeline, owner=_own_name()).start()
+        stack.callback(capture.stop)
+        return capture
 
     def _nothing_to_do(self) -> View | None:
         """Where everything stands, if all of it is where it shall be. Spark is not needed to see that, nor
@@ -196,7 +211,10 @@ class _Command:
         except Exception as error:  # noqa: BLE001 - Spark raises many kinds
             raise refused(self.pipeline, str(error)) from None
 
-    def _carry(self, starting: Starting, spark: SparkSession, control: ControlStore) -> _Ending:
+    def _carry(
+        self, starting: Starting, spark: SparkSession, control: ControlStore, capture: CaptureThread | None
+    ) -> _Ending:
+        from truecut.runtime.backfill import Backfill
         from truecut.runtime.jobs import Jobs
         from truecut.runtime.prompt_source import PromptSource
         from truecut.runtime.runner import Runner
@@ -204,7 +222,8 @@ class _Command:
         from truecut.sources.registry import open_source
 
         pipeline = self.pipeline
-        name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        name = _own_name()
+        backfill = None if capture is None else Backfill(spark, pipeline.source).start()
         runner = Runner(
             pipeline,
             name=name,
@@ -217,13 +236,16 @@ class _Command:
             until=self._until_left(),
             accept=self.accept,
             on_view=self._update,
-            on_turn=lambda: _require_jvm(starting),
+            on_turn=lambda: _require_alive(starting, capture),
+            on_unseeded=lambda tables: None if backfill is None else backfill.want(tables),
         )
         self._announce(name)
         try:
             with self.signals.calling(lambda: self._stop(runner)):
                 outcome = runner.run()
         finally:
+            if backfill is not None:
+                backfill.stop()
             if not starting.ended:
                 spark.stop()  # ends what runs: a run that ends by an error does not wait for its jobs either
         return _Ending(outcome, self.show.view)
@@ -254,8 +276,15 @@ class _Command:
         Thread(target=self.show.stopping, daemon=True).start()
 
 
-def _require_jvm(starting: Starting) -> None:
-    """Every job would fail from now on: whoever watches over the run starts another."""
+def _own_name() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def _require_alive(starting: Starting, capture: CaptureThread | None) -> None:
+    """Every job would fail from now on, or nothing new would come: whoever watches over the run starts
+    another."""
+    if capture is not None:
+        capture.check()
     if starting.ended:
         raise TruecutError(
             "TC5009",

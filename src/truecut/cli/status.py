@@ -34,16 +34,20 @@ def command(file: Path, as_json: bool, max_lag: int | None) -> None:
     """
     from truecut.cli.output import print_json
     from truecut.config.load import load
+    from truecut.runtime.captured import captured
     from truecut.runtime.control_readonly import peek_reports
     from truecut.runtime.health import complaints
     from truecut.runtime.pauses import read_pauses
     from truecut.runtime.standing import look
     from truecut.runtime.status_document import status_document
+    from truecut.runtime.tables import settled_or_not
 
-    pipeline = load(file, environ=os.environ)
+    pipeline, _ = settled_or_not(load(file, environ=os.environ))
     reports = peek_reports(pipeline.control, pipeline=pipeline.name)
     standing = None if reports.running else look(pipeline, reports)
-    document = status_document(pipeline, reports, read_pauses(pipeline.state), standing)
+    document = status_document(
+        pipeline, reports, read_pauses(pipeline.state), standing, capture=captured(pipeline)
+    )
     if as_json:
         print_json(document)
     else:
@@ -67,9 +71,14 @@ def _print(document: Mapping[str, Any]) -> None:
     source = document["source"]
     where = f"source at {source['head']}" if source["head"] else "source not seen yet"
     console.print(Text(f"{document['pipeline']}: {document['state']}; {where}"))
+    if source["captured_by"] is not None:
+        console.print(Text(_capture(source)))
     _print_error(console, "source", source["error"])
     _print_table(console, ("sink", "state", "cursor", "lag", "rows"), map(_sink, document["sinks"]))
     _print_table(console, ("table", "state", "rows seeded", "rows unrouted"), map(_table, document["tables"]))
+    for copy in document["copies"]:
+        if copy["waits_for"] is not None:
+            console.print(Text(f"{copy['table']} at {copy['sink']} waits: {copy['waits_for']}"))
     for sink in document["sinks"]:
         _print_error(console, sink["name"], sink["error"])
         if sink["note"] is not None:
@@ -86,6 +95,14 @@ def _print_table(console: Console, names: Sequence[str], rows: Any) -> None:
     for row in rows:
         table.add_row(*map(Text, row))  # names are data: no markup
     console.print(table)
+
+
+def _capture(source: Mapping[str, Any]) -> str:
+    kept, full_s = source["retained_bytes"], source["full_in_s"]
+    held = "" if kept is None else f"; the source keeps {kept:,} bytes of its log for it"
+    full = "" if full_s is None else f", its disk is full in {full_s / 3600:.1f} h at this pace"
+    gap = "" if source["gap"] is None else f"; it began anew: {source['gap']}"
+    return f"capture: {source['captured_by']}, released up to {source['released']}{held}{full}{gap}"
 
 
 def _sink(sink: Mapping[str, Any]) -> list[str]:

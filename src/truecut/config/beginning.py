@@ -18,6 +18,7 @@ class FoundTable:
     schema: str
     name: str
     columns: tuple[str, ...]
+    key: tuple[str, ...] | None = None  # its primary key, () for none; None: the source knows no keys
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,14 @@ class Metadata(Section):
 class Table(Section):
     """One table to replicate."""
 
-    name: Text = Field(description="`schema.table`, split at the first dot.")
+    name: Text = Field(
+        description="`schema.table`, split at the first dot. Where the source lists its tables, both parts "
+        "may have wildcards (`public.*`); an exact name beats them."
+    )
+    exclude: list[Text] = Field(
+        default_factory=list,
+        description="Of a name with wildcards: names, also with wildcards, to leave out.",
+    )
     key: list[Text] | None = Field(
         default=None,
         description="The columns that identify a row. Required where the source knows no primary keys.",
@@ -44,6 +51,15 @@ class Table(Section):
     )
     unrouted: Literal["count", "stop"] = Field(
         default="count", description="Rows that match no sink are counted, or stop the table."
+    )
+    backfill: Literal["initial", "none"] = Field(
+        default="initial",
+        description="initial: what the table holds when it is first seen is copied, then its changes. none: "
+        "only changes from then on, where the source is captured into a journal.",
+    )
+    on_schema_change: Literal["evolve", "stop"] = Field(
+        default="evolve",
+        description="evolve: columns that come, go or are renamed do so at the sinks. stop: it is held.",
     )
     on_gap: Literal["backfill", "stop"] = Field(
         default="backfill",
@@ -60,6 +76,21 @@ class Batch(Section):
     interval: Duration = Field(default="500ms", description="How often to look for changes.")
     deadline: Duration = Field(
         default="30s", description="How long a sink may make no progress before the others go on."
+    )
+
+
+class Journal(Section):
+    """Where changes of a source that keeps no history are kept until every sink has them."""
+
+    path: Text | None = Field(
+        default=None, description="A folder on this machine. Default: `journal` in `state`."
+    )
+    bytes_max: Size = Field(default="20GiB", description="How large it may become before capture waits.")
+    nodes: list[Text] | None = Field(
+        default=None, min_length=1, description="Of a replicated log: its nodes, each `HOST:PORT`."
+    )
+    coordinator: HostPort | None = Field(
+        default=None, description="Of a replicated log: its coordinator, `HOST:PORT`."
     )
 
 
@@ -88,6 +119,7 @@ class Spec(Section):
     sinks: list[Annotated[SinkSection, OneOf(SINKS)]] = Field(min_length=1, description="Where they go.")
     batch: Batch = Field(default_factory=Batch)
     lease: Lease = Field(default_factory=Lease)
+    journal: Journal = Field(default_factory=Journal)
     control: Text | None = Field(
         default=None,
         description="The control store: a file, or `postgresql://…`. Default: `control.db` in `state`.",

@@ -21,7 +21,7 @@ from pydantic_core import CoreSchema, core_schema
 from truecut.config.section import Section, SinkSection, SourceSection
 
 if TYPE_CHECKING:
-    from truecut.config.beginning import Beginning
+    from truecut.config.beginning import Beginning, FoundTable
     from truecut.config.settings import SinkSettings, SourceSettings
     from truecut.model.finding import Check, Finding
     from truecut.sinks.contract import Sink, SinkLook
@@ -95,8 +95,17 @@ class SourceKind(Kind, Protocol):
         ...
 
     @property
+    def captured(self) -> bool:
+        """Whether it keeps no history of its own, so that its changes are captured into a journal."""
+        ...
+
+    @property
     def lists_tables(self) -> bool:
         """Whether names of tables may have wildcards."""
+        ...
+
+    def tables(self, settings: SourceSettings) -> Sequence[FoundTable]:
+        """Those that it has, with their keys, where it lists tables or knows keys."""
         ...
 
     def settle(self, section: Any, *, base: Path) -> Address:

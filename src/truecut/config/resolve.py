@@ -6,6 +6,7 @@ Works on the parts whose shape is right, so that one misspelt key does not hide 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path as FilePath
 
 from truecut.config import file as written
@@ -16,7 +17,9 @@ from truecut.config.report import Document, Path, Problem
 from truecut.config.secret import Secret
 from truecut.config.section import Section, SinkSection
 from truecut.config.settings import (
+    WILDCARDS,
     BatchSettings,
+    JournalSettings,
     ListenSettings,
     Pipeline,
     SinkSettings,
@@ -28,9 +31,7 @@ from truecut.config.sinks import Place, SinkBuilder, refuse_shared_catalogs
 from truecut.config.state import StateFolder
 from truecut.listen_address import Address as ListenAddress
 from truecut.model.table import Mode, TableName
-from truecut.state_folder import CONTROL
-
-_GLOB_CHARS = frozenset("*?[")
+from truecut.state_folder import CONTROL, JOURNAL, UNITS
 
 
 def resolve(document: Document, problems: list[Problem], *, path: FilePath, file: str) -> Pipeline | None:
@@ -46,6 +47,7 @@ def resolve(document: Document, problems: list[Problem], *, path: FilePath, file
     folder = StateFolder(state, named=whole.spec.state is not None, base=path.parent)
     problems += folder.problems(source, resolver.built)
     control = resolver.control(whole.spec.control, state)
+    journal = resolver.journal(whole.spec.journal, state)
     listen = resolver.listen(whole.spec.listen, whole.spec.listen_token)
     if problems:
         return None
@@ -53,9 +55,15 @@ def resolve(document: Document, problems: list[Problem], *, path: FilePath, file
     return Pipeline(
         name=whole.metadata.name,
         path=path,
-        source=source,
+        source=replace(
+            source,
+            pipeline=whole.metadata.name,
+            journal=journal,
+            tables=tuple(tables.values()),
+            units=state / UNITS,
+        ),
         tables=tuple(tables.values()),
-        sinks=tuple(sinks),
+        sinks=tuple(_holding(sink, journal.bytes_max // 2) for sink in sinks),
         batch=BatchSettings(
             rows_max=batch.rows_max,
             bytes_max=units.size_bytes(batch.bytes_max),
@@ -68,6 +76,11 @@ def resolve(document: Document, problems: list[Problem], *, path: FilePath, file
         spark=resolver.spark(whole.spec.spark),
         listen=listen,
     )
+
+
+def _holding(sink: SinkSettings, bytes_max: int) -> SinkSettings:
+    """With how much of the journal it may hold back, where the file does not say."""
+    return sink if sink.hold_bytes_max else replace(sink, hold_bytes_max=bytes_max)
 
 
 class _Resolver:
@@ -113,11 +126,14 @@ class _Resolver:
 
     def _table_name(self, path: Path, table: written.Table) -> TableName | None:
         here = (*path, "name")
-        if _GLOB_CHARS & set(table.name):
-            if self._kind is not None and not self._kind.lists_tables:
+        wild = not WILDCARDS.isdisjoint(table.name)
+        if wild and (self._kind is None or not self._kind.lists_tables):
+            if self._kind is not None:
                 message = f"wildcards do not work with a {self._kind.title} source yet; name each table"
                 self._complain(rules.GLOB, here, message)
             return None
+        if table.exclude and not wild:
+            self._complain(rules.GLOB, (*path, "exclude"), "belongs to a name with wildcards, e.g. public.*")
         try:
             return TableName.parse(table.name)
         except ValueError:
@@ -134,6 +150,9 @@ class _Resolver:
             self._complain(rules.KEY_MISSING, (*path, "key"), message)
         elif len({column.lower() for column in key}) < len(key):
             self._complain(rules.OUT_OF_RANGE, (*path, "key"), "names a column twice")
+        if table.backfill != "initial" and self._kind is not None and not self._kind.captured:
+            message = f"a {self._kind.title} source is copied whole; take it out"
+            self._complain(rules.NOT_YET, (*path, "backfill"), message)
         if table.broadcast and table.route_by is not None:
             message = "a table is routed (route_by) or broadcast, not both; take one out"
             self._complain(rules.BROADCAST_AND_ROUTE, (*path, "broadcast"), message)
@@ -144,6 +163,9 @@ class _Resolver:
             broadcast=table.broadcast,
             unrouted=table.unrouted,
             on_gap=table.on_gap,
+            backfill=table.backfill,
+            on_schema_change=table.on_schema_change,
+            exclude=tuple(table.exclude),
         )
 
     # --- source and control ---------------------------------------------------------------------------
@@ -172,6 +194,16 @@ class _Resolver:
         if "://" in control:
             self._complain(rules.OUT_OF_RANGE, ("spec", "control"), "write a file's path or postgresql://…")
         return str(self._base / control)
+
+    def journal(self, journal: written.Journal, state: FilePath) -> JournalSettings:
+        """A folder, or a replicated log."""
+        here: Path = ("spec", "journal")
+        if journal.nodes is not None and journal.coordinator is None:
+            self._complain(
+                rules.MISSING, (*here, "coordinator"), "is missing; nodes have one that knows them"
+            )
+        path = state / JOURNAL if journal.path is None else self._base / journal.path
+        return JournalSettings(path, units.size_bytes(journal.bytes_max), journal.coordinator)
 
     def spark(self, spark: written.Spark) -> SparkSettings:
         """With the lines of what the file says, for whoever finds that Spark does not take it."""

@@ -105,6 +105,15 @@ class ForEach(Section):
     file: Text = Field(description="A CSV file in UTF-8; the names in its header are the placeholders.")
 
 
+class Hold(Section):
+    """How much of the journal a sink may hold back."""
+
+    bytes_max: Size = Field(description="Of the journal. Default: half of `journal.bytes_max`.")
+    then: Literal["detach"] = Field(
+        default="detach", description="The others go on; the sink is copied anew when it returns."
+    )
+
+
 class SourceSection(Section):
     """Where changes come from. Each kind of source adds what it needs."""
 
@@ -128,6 +137,10 @@ class SinkSection(Section):
     )
     tables: list[SinkTable] | None = Field(
         default=None, min_length=1, description="The tables it carries. Left out: all, in the sink's mode."
+    )
+    hold: Hold | None = Field(
+        default=None,
+        description="How much of the journal it may hold back, where the source is captured into one.",
     )
     existing: Literal["refuse", "replace"] = Field(
         default="refuse",

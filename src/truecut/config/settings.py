@@ -17,13 +17,16 @@ from truecut.config.kinds import Address
 from truecut.config.secret import Secret
 from truecut.model.table import Mode, TableName
 
+WILDCARDS = frozenset("*?[")
+
 
 @dataclass(frozen=True, slots=True)
-class SourceSettings:
-    """Where changes come from."""
+class JournalSettings:
+    """Where captured changes are kept: a folder, or a log on nodes that a coordinator knows."""
 
-    type: str
-    address: Address
+    path: Path
+    bytes_max: int
+    coordinator: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,26 @@ class TableSettings:
     broadcast: bool
     unrouted: Literal["count", "stop"]
     on_gap: Literal["backfill", "stop"]
+    backfill: Literal["initial", "none"] = "initial"
+    on_schema_change: Literal["evolve", "stop"] = "evolve"
+    exclude: tuple[str, ...] = ()
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether the source has to be asked which tables are meant."""
+        return not WILDCARDS.isdisjoint(str(self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSettings:
+    """Where changes come from; and what a source that is captured has to know of its pipeline."""
+
+    type: str
+    address: Address
+    pipeline: str = ""
+    journal: JournalSettings | None = None
+    tables: tuple[TableSettings, ...] = ()
+    units: Path | None = None  # the folder for tables that are read piece by piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +71,7 @@ class SinkSettings:
     route: str | None  # None: all rows
     existing: Literal["refuse", "replace"]
     modes: Mapping[str, Mode]  # table name text → mode: the tables this sink carries
+    hold_bytes_max: int = 1 << 62  # of a journal, before the others go on without it
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,6 +113,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "spec.tables": written.Table,
     "spec.sinks": SinkSection,
     "spec.batch": written.Batch,
+    "spec.journal": written.Journal,
     "spec.lease": written.Lease,
     "spec.spark": written.Spark,
 }

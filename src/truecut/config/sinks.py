@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 
-from truecut.config import rules
+from truecut.config import rules, units
 from truecut.config.finding import show
 from truecut.config.for_each import (
     Line,
@@ -182,6 +182,7 @@ class SinkBuilder:
             route=texts.get("route"),
             existing=sink.existing,
             modes=modes,
+            hold_bytes_max=0 if sink.hold is None else units.size_bytes(sink.hold.bytes_max),
         )
         self.built.append((settings, place))
 

@@ -6,6 +6,7 @@ and a mirror that says so, is held. And D8: a look at the source that is older t
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
 from dataclasses import replace
 
 from truecut.core.state import Copy, CopySettings, Delivery, SinkState
@@ -135,15 +136,23 @@ def differs(copy: Copy) -> bool:
     return copy.status != "unseeded" and copy.wave is None and copy.version != copy.durable
 
 
-def to_seed(sink: SinkState, head: Position, *, now_ms: int) -> list[tuple[str, ...]]:
+def to_seed(
+    sink: SinkState, head: Position, *, now_ms: int, unready: Container[str] = ()
+) -> list[tuple[str, ...]]:
     """The tables that the sink has to get whole, and now. A place never moves back (D1)."""
     found = [
         table
         for table, copy in sink.copies.items()
-        if copy.status == "unseeded" and _may_be_read(sink, table, now_ms)
+        if copy.status == "unseeded" and table not in unready and _may_be_read(sink, table, now_ms)
         if copy.durable is None or copy.durable.at <= head
     ]
     return _together(sink, found)
+
+
+def wanted_whole(sinks: Iterable[SinkState]) -> frozenset[str]:
+    """The tables that one of these sinks has to get whole, now or later."""
+    found = ((table, copy) for sink in sinks for table, copy in sink.copies.items())
+    return frozenset(table for table, copy in found if copy.status == "unseeded")
 
 
 def lacking(sink: SinkState, head: Position, *, now_ms: int) -> list[tuple[Position, tuple[str, ...]]]:

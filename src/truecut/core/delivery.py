@@ -89,8 +89,17 @@ __all__ = [
 # --- the source ---------------------------------------------------------------------------------------
 
 
-def observe(state: Delivery, *, identity: str, oldest: Position, head: Position) -> Delivery:
+def observe(
+    state: Delivery,
+    *,
+    identity: str,
+    oldest: Position,
+    head: Position,
+    unready: Mapping[str, str] | None = None,
+) -> Delivery:
     """Observe: the source's history is now [oldest, head]. Copies that fell out of it lose their place.
+
+    Tables that are `unready` cannot be given whole yet: their seeds wait.
 
     Another identity is another history: nothing that was read before continues in it. Its positions are of
     a later generation: a look of an earlier one comes late, and changes nothing (D8).
@@ -98,7 +107,7 @@ def observe(state: Delivery, *, identity: str, oldest: Position, head: Position)
     if state.head is not None and head.generation < state.head.generation:
         return state
     same_past = (identity, oldest) == (state.identity, state.oldest)
-    state = replace(state, identity=identity, oldest=oldest, head=head)
+    state = replace(state, identity=identity, oldest=oldest, head=head, unready=unready or {})
     if same_past:
         return state
     return state.with_sinks(
@@ -230,7 +239,7 @@ def start_seed(state: Delivery, *, now_ms: int, late: bool = False) -> tuple[Del
     for name, sink in state.sinks.items():
         free = sink.phase == "ready" and not sink.paused and name not in seeding and not outrun(state, sink)
         if free and sink.late == late:
-            for tables in to_seed(sink, state.head, now_ms=now_ms):
+            for tables in to_seed(sink, state.head, now_ms=now_ms, unready=state.unready):
                 groups.setdefault((tables, sink.broken_waves), []).append(name)
     if not groups:
         return state, []

@@ -180,6 +180,7 @@ class Delivery:
     identity: str = ""
     oldest: Position | None = None
     head: Position | None = None
+    unready: Mapping[str, str] = field(default_factory=dict)  # tables that cannot be given whole yet, and why
     next_wave: int = 1
     waves: Mapping[int, Wave] = field(default_factory=dict)
     turn: int = 0  # alternates the choice of the next group

@@ -16,6 +16,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -26,6 +27,7 @@ from truecut.journal import disk, faults
 from truecut.journal.contract import Entry, Outline
 from truecut.journal.frame import size_of
 from truecut.journal.manifest import (
+    MANIFEST_NAME,
     Manifest,
     Segment,
     changing,
@@ -361,3 +363,18 @@ def _remove_strays(folder: Path, manifest: Manifest) -> None:
 def _remove(path: Path) -> None:
     disk.remove(path)
     disk.remove(path.with_suffix(".index"))
+
+
+def remove_log(folder: Path) -> None:
+    """A log that nobody writes to or reads any more, and nothing else that is in its folder."""
+    manifest = read_manifest(folder) if folder.is_dir() else None
+    if manifest is None:
+        return
+    _remove_strays(folder, manifest)
+    (folder / MANIFEST_NAME).unlink()
+    for one in manifest.segments:
+        _remove(folder / one.start.name)
+    for name in ("writer.lock", "manifest.lock"):
+        (folder / name).unlink(missing_ok=True)
+    with suppress(OSError):  # it holds something that is not ours
+        folder.rmdir()

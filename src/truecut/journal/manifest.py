@@ -18,7 +18,7 @@ from truecut.journal import disk, faults
 from truecut.journal.document import read_document, write_document
 from truecut.journal.segment import Reach, Start
 
-_NAME = "manifest.json"
+MANIFEST_NAME = "manifest.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Manifest:
 
 def read_manifest(folder: Path) -> Manifest | None:
     """None where there is no log; an error where there is one that cannot be trusted."""
-    path = folder / _NAME
+    path = folder / MANIFEST_NAME
     try:
         return _manifest(read_document(path))
     except FileNotFoundError:
@@ -78,7 +78,7 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 def stamp_of(folder: Path) -> tuple[int, int, int]:
     """Changes whenever the manifest does."""
-    found = os.stat(folder / _NAME)
+    found = os.stat(folder / MANIFEST_NAME)
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
@@ -100,7 +100,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
         "epoch": manifest.epoch,
         "segments": [_document(segment) for segment in manifest.segments],
     }
-    write_document(folder / _NAME, document, disk.MANIFEST)
+    write_document(folder / MANIFEST_NAME, document, disk.MANIFEST)
 
 
 def _document(segment: Segment) -> dict[str, Any]:

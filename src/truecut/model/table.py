@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from truecut.model.types import Kind, Type, parse
@@ -35,7 +35,8 @@ class Column:
 
     `initial` is what rows written before the column existed hold (SQL literal text; None means NULL).
     `parts` are those of a nested column, with ids of their own: a struct's fields, a list's element, a
-    map's key and value. `native` is the source's own type, with its dialect in front (`postgres:numeric`),
+    map's key and value. `untold`: old rows may hold something else, which nobody knows: such a column cannot
+    be added to a copy. `native` is the source's own type, with its dialect in front (`postgres:numeric`),
     where the neutral one does not say all: a sink that speaks the dialect may use it.
     """
 
@@ -45,6 +46,7 @@ class Column:
     initial: str | None = None
     parts: tuple[Column, ...] = ()
     native: str = ""
+    untold: bool = field(default=False, compare=False)
 
     @property
     def parsed(self) -> Type:

@@ -63,6 +63,7 @@ class Progress:
 
     mode: Mode = Mode.BACKLOG
     durable: int = 0
+    released: int = 0  # the server keeps nothing before it for us
     bytes_behind: int = 0
     retained_bytes: int = 0
     seconds_until_full: float | None = None
@@ -74,6 +75,7 @@ class Progress:
         return {
             "mode": self.mode.value,
             "position": lsn_text(self.durable),
+            "released": lsn_text(self.released),
             "bytes_behind": self.bytes_behind,
             "wal_retained_bytes": self.retained_bytes,
             "wal_full_in_s": self.seconds_until_full,
@@ -136,6 +138,7 @@ class Capture:
         sample = Retained(time.monotonic(), slot.retained_bytes, slot.safe_bytes)
         self._samples.append(sample)
         self.progress.retained_bytes = slot.retained_bytes
+        self.progress.released = slot.confirmed
         self.progress.seconds_until_full = seconds_until_full(self._samples)
         self.progress.verdict = judge(sample, self._budget)
         return self.progress.verdict
@@ -187,6 +190,8 @@ class _Session:
         self._check()  # whoever slept until here would end the sessions of its successor
         server.end_others(self._ask, self._address)
         self._wait_until_free()
+        server.publish_more(self._ask, self._address)
+        self._look_again()
         ending = journaled.ending(self._journal)
         self._check_slot(self._look)
         known = ending.place
@@ -358,6 +363,7 @@ class _Session:
         self._capture.progress.durable = self.writer.durable
         if self._look.slot is None or self.writer.durable > self._look.slot.confirmed:
             server.advance(self._ask, self._address, self.writer.durable)
+            self._capture.progress.released = self.writer.durable
             failpoint("capture_released")
 
     def _transactions(self) -> Transactions:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from truecut.errors import TruecutError
 from truecut.runtime.control import ControlStore
@@ -22,7 +24,17 @@ class CaptureLease:
     """Of one source, for one process. The store is that of `PIPELINE/capture`: its processes are not counted
     among those that share the sinks."""
 
-    def __init__(self, store: ControlStore, *, owner: str, source: str, duration_ms: int) -> None:
+    def __init__(
+        self,
+        store: ControlStore,
+        *,
+        owner: str,
+        source: str,
+        duration_ms: int,
+        report: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
+        """`report`: what the store is told with every renewal."""
+        self._report = report
         self._store = store
         self._owner = owner
         self._source = source
@@ -64,7 +76,7 @@ class CaptureLease:
             asked_s = time.monotonic()
             try:
                 held, _ = self._store.heartbeat(
-                    self._owner, duration_ms=self._duration_ms, report={}, ours=[self._source]
+                    self._owner, duration_ms=self._duration_ms, report=self._report(), ours=[self._source]
                 )
             except TruecutError as error:
                 log.warning("the lease of capture could not be renewed: %s", error.fault.message)

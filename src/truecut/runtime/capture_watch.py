@@ -10,10 +10,10 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from truecut.errors import Retry, TruecutError
 from truecut.journal.contract import Journal
-from truecut.runtime.capture import Capture
 from truecut.runtime.capture_lease import CaptureLease
 
 log = logging.getLogger(__name__)
@@ -22,10 +22,16 @@ PAUSE_MIN_S, PAUSE_MAX_S = 0.2, 30.0
 FENCED = "TC6003"
 
 
+class Loop(Protocol):
+    """What captures as long as it may."""
+
+    def run(self, stop: Callable[[bool], bool]) -> None: ...
+
+
 def watch(
     lease: CaptureLease,
     open_journal: Callable[[], Journal],
-    make: Callable[[Journal, Callable[[], None]], Capture],
+    make: Callable[[Journal, Callable[[], None]], Loop],
     *,
     stop: Callable[[bool], bool],
     wait: Callable[[float], object],
@@ -56,7 +62,7 @@ def watch(
 def _once(
     lease: CaptureLease,
     open_journal: Callable[[], Journal],
-    make: Callable[[Journal, Callable[[], None]], Capture],
+    make: Callable[[Journal, Callable[[], None]], Loop],
     stop: Callable[[bool], bool],
 ) -> None:
     journal = open_journal()

@@ -28,8 +28,9 @@ from truecut.spark.settings import refused, refused_master
 from truecut.spark.trial import refusal
 
 
-def examine(pipeline: Pipeline) -> Iterator[Check]:
-    """Every check in turn. Without what the connectors are made of the rest cannot be asked."""
+def examine(pipeline: Pipeline, unsettled: Fault | None = None) -> Iterator[Check]:
+    """Every check in turn. Without what the connectors are made of the rest cannot be asked. `unsettled`: why
+    the source could not say which tables the file means."""
     java = _java()
     yield java
     if java.outcome == "ok" and (pipeline.spark.master or pipeline.spark.conf):
@@ -42,6 +43,8 @@ def examine(pipeline: Pipeline) -> Iterator[Check]:
     yield store
     source, seen = _source(pipeline)
     yield source
+    if unsettled is not None and source.outcome == "ok":
+        yield Check("tables", "the source does not tell which there are", [Finding("source", unsettled)])
     looks = look_at_sinks(pipeline.sinks, pipeline=pipeline.name)
     if seen is not None:
         survey = survey_source(pipeline.source, generation=seen.head.generation)

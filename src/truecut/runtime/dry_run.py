@@ -66,7 +66,8 @@ def nothing_lacks(outlook: Outlook, target: Position | None) -> bool:
 
     Where the control store does not know the sinks, or somebody asks for something, a run has to see to it.
     """
-    known, goal = outlook.known, target or outlook.seen.head
+    seen = outlook.seen
+    known, goal = outlook.known, target or max(seen.head, seen.ahead or seen.head)
     told = known.sinks >= outlook.state.sinks.keys() and outlook.seen.identity in known.generations
     asked = outlook.pauses.resumed_tables or outlook.pauses.tables
     return (

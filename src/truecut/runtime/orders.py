@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from truecut.config.settings import Pipeline, SinkSettings, TableSettings, copy_fingerprint
 from truecut.core.delivery import CopyOrder, CopySettings, SinkOrder, SinkState, Wave
@@ -24,12 +25,17 @@ def wanted(pipeline: Pipeline, *, accept: bool = False) -> dict[str, SinkState]:
     return {
         sink.name: SinkState(
             {
-                name: CopySettings(mode, tables[name].on_gap, copy_fingerprint(tables[name], sink), accept)
+                name: CopySettings(mode, _on_gap(tables[name]), copy_fingerprint(tables[name], sink), accept)
                 for name, mode in sink.modes.items()
             }
         )
         for sink in pipeline.sinks
     }
+
+
+def _on_gap(table: TableSettings) -> Literal["backfill", "stop"]:
+    """A table of which only changes are wanted cannot be read again: it would lose what it has."""
+    return "stop" if table.backfill == "none" else table.on_gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +123,7 @@ class Planner:
             tables={
                 name: self._held(name, sink, of_copy, faults[name], window)
                 if name in faults
-                else self._table_order(name, sink, of_copy, window)
+                else self._table_order(name, sink, _kept(name, of_copy, window), window)
                 for name, of_copy in known.tables.items()
             },
         )
@@ -156,6 +162,12 @@ class Planner:
 
     def _table(self, name: str) -> TableSettings:
         return next(table for table in self.pipeline.tables if str(table.name) == name)
+
+
+def _kept(name: str, wanted: CopyOrder, window: Window) -> CopyOrder:
+    """A table that has nothing in a window of changes only moves on."""
+    nothing = wanted.kind == "changes" and TableName.parse(name) not in window.schemas
+    return replace(wanted, kind="persist", at=window.upto) if nothing else wanted
 
 
 def _replaced() -> TruecutError:

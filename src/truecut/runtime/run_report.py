@@ -126,8 +126,10 @@ class View:
                 table: {
                     "status": copy.status,
                     "at": text_of(copy.at),
+                    "durable": None if copy.durable is None else str(copy.durable.at),
                     "error": _trouble_of(table, copy),
                     "tries": copy.failures,  # in vain, in a row
+                    "waits_for": state.unready.get(table) if copy.status == "unseeded" else None,
                     "resumed": 0 if copy.durable is None else copy.durable.resumed,
                     "rows_applied": self._written.get((name, table), Written()).applied,
                 }

@@ -14,6 +14,7 @@ from typing import Any
 
 from truecut.config.settings import Pipeline
 from truecut.core import delivery
+from truecut.core.copies import wanted_whole
 from truecut.core.delivery import Delivery, Effect, RaiseToken, Recover, RunWave, Wave, WaveKind
 from truecut.errors import ExitCode, Fault, Retry, TruecutError
 from truecut.failpoint import failpoint
@@ -61,6 +62,7 @@ class Runner:
         accept: bool = False,
         on_view: Callable[[View], None] = lambda _: None,
         on_turn: Callable[[], None] = lambda: None,
+        on_unseeded: Callable[[frozenset[str]], None] = lambda _: None,
         background: Background | None = None,
         clock: Clock | None = None,
         chance: random.Random | None = None,
@@ -70,6 +72,7 @@ class Runner:
         self._control = control
         self._until = until
         self._on_view = on_view
+        self._on_unseeded = on_unseeded  # the tables that some sink of ours has to get whole
         self._on_turn = on_turn  # raises when there is no sense in going on
         self._clock = clock or Clock()
         self._view = View(pipeline, self._clock)
@@ -181,13 +184,18 @@ class Runner:
         head = self._until.bounded(seen.head)
         renumbered = seen.identity == self._state.identity and head.generation > self._generation
         if self._target is None or renumbered:
-            self._target = self._until.position or head
+            self._target = self._until.position or max(head, seen.ahead or head)
         self._view.observed(seen)
         oldest = min(seen.oldest, head)
-        if (seen.identity, oldest, head) != (self._state.identity, self._state.oldest, self._state.head):
+        unready = {str(table): why for table, why in seen.unready.items()}
+        known = (self._state.identity, self._state.oldest, self._state.head, self._state.unready)
+        if (seen.identity, oldest, head, unready) != known:
             self._machine.become(
-                delivery.observe(self._state, identity=seen.identity, oldest=oldest, head=head)
+                delivery.observe(
+                    self._state, identity=seen.identity, oldest=oldest, head=head, unready=unready
+                )
             )
+        self._on_unseeded(wanted_whole(self._state.sinks.values()))
 
     def _observe_failed(self, fault: Fault) -> None:
         self._observing = False

@@ -15,6 +15,7 @@ from typing import Any
 
 from truecut.config.settings import Pipeline, SinkSettings
 from truecut.model.position import Position
+from truecut.runtime.captured import Captured
 from truecut.runtime.control import Reports
 from truecut.runtime.pauses import Pauses, how_to_resume
 from truecut.runtime.standing import Standing
@@ -26,11 +27,17 @@ REMOVED = "it was taken out of the file, but a run that goes on still delivers t
 
 
 def status_document(
-    pipeline: Pipeline, reports: Reports, pauses: Pauses, standing: Standing | None = None
+    pipeline: Pipeline,
+    reports: Reports,
+    pauses: Pauses,
+    standing: Standing | None = None,
+    *,
+    capture: Captured | None = None,
 ) -> dict[str, Any]:
     """`truecut.status/v1`. Sinks that were taken out of the file are listed as retired, once no run delivers
     to them any more."""
-    return _Status(pipeline, reports, pauses, standing, reports.totals.by_sink()).document()
+    totals = reports.totals.by_sink()
+    return _Status(pipeline, reports, pauses, standing, totals, capture or Captured()).document()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,7 @@ class _Status:
     pauses: Pauses
     standing: Standing | None  # of the source, where nobody runs the pipeline
     applied: Mapping[str, int]  # sink → rows of all runs
+    capture: Captured
     now_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
 
     def document(self) -> dict[str, Any]:
@@ -79,14 +87,24 @@ class _Status:
         return {
             "type": self.pipeline.source.type,
             "head": head,
-            "captured": head,  # the source keeps its own history: seen is captured
-            "released": None,
+            "captured": head,  # what is seen is captured, or of a source that keeps its own history
+            "captured_by": self.capture.state,
+            "released": self._released(head),
             "oldest": oldest,
             "seen_at": None if seen_at_ms is None else _iso(int(seen_at_ms)),
-            "retained_bytes": None,
+            "retained_bytes": self.capture.retained_bytes,
+            "full_in_s": self.capture.full_in_s,
+            "gap": self.capture.gap,
             "unrouted": dict(self.reports.totals.unrouted),
             "error": error,
         }
+
+    def _released(self, head: str | None) -> str | None:
+        """In the generation of what is captured."""
+        place = self.capture.released
+        return (
+            None if place is None or head is None else str(Position(Position.parse(head).generation, place))
+        )
 
     # --- sinks ----------------------------------------------------------------------------------------
 
@@ -182,6 +200,7 @@ class _Status:
                 "mode": mode,
                 "state": self._copy_state(sink.name, table, told),
                 "replicated_upto": told.get("at"),
+                "waits_for": told.get("waits_for"),
                 "rows_applied": self.reports.totals.written.get((sink.name, table), Written()).applied,
                 "error": None if error is None else {"fix": how_to_resume(table), **error},
                 "certified_upto": None,

@@ -96,7 +96,11 @@ def _behind(state: Delivery, sink: SinkState, target: Position, *, exact: bool) 
     for table, copy in sink.copies.items():
         if copy.fault is not None:
             return unread(table, copy.fault)
-    return "paused" if sink.paused else "not there yet"
+    if sink.paused:
+        return "paused"
+    unseeded = (table for table, copy in sink.copies.items() if copy.status == "unseeded")
+    waiting = next((table for table in unseeded if table in state.unready), None)
+    return "not there yet" if waiting is None else f"{waiting}: {state.unready[waiting]}"
 
 
 def places(sink: SinkState) -> dict[str, Position | None]:

@@ -26,6 +26,8 @@ class Observation:
     head: Position
     head_committed_at_ms: int
     head_source: SourcePosition = UNTOLD  # the head in the source's own words
+    ahead: Position | None = None  # where the source's own log was, beyond what can be read of it by now
+    unready: Mapping[TableName, str] = field(default_factory=dict)  # cannot be given whole yet, and why
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,15 @@ class Rows(NamedTuple):
     batch: pa.RecordBatch
 
 
+class Stopped(Exception):
+    """Some tables of a task cannot go on: raised behind the last row. Their rows that came before are not to
+    be applied either; those of the other tables are all there."""
+
+    def __init__(self, faults: Mapping[TableName, Fault]) -> None:
+        super().__init__(", ".join(map(str, faults)))
+        self.faults = faults
+
+
 class ReadTask(Protocol):
     """A picklable piece of a window or a seed, read on an executor. Replayable: the same every time."""
 
@@ -67,7 +78,8 @@ class ReadTask(Protocol):
     def read(self) -> Iterator[Rows]:
         """The rows, as they come. Raises TruecutError: a retryable one means that the task's tables cannot be
         read now, whatever the reason; a gap, that they cannot be read from where they stand; any other one,
-        that something about the tables themselves must be mended: they are held."""
+        that something about the tables themselves must be mended: they are held. Raises Stopped behind the
+        last row where that is so of some of the tables."""
         ...
 
 
@@ -76,7 +88,8 @@ class Window:
     """A planned range `(after, upto]`: never splits a transaction.
 
     `identity` is that of the source it was planned at, which may have been replaced since the last look.
-    Tables in `faults` must be held. Those of them in `lost` cannot be read from where they stand, although
+    A table that is neither in `schemas` nor in `faults` has nothing in it. Tables in `faults` must be held.
+    Those of them in `lost` cannot be read from where they stand, although
     the source still lists that place: a gap. Tables in `altered` have other columns at the end than where
     they stand: every sink that has them needs the order, with rows or without.
     """

@@ -34,7 +34,7 @@ def test_a_shortened_payload_is_refused(messages: list[bytes], data: st.DataObje
 def test_a_relation_comes_back_from_json() -> None:
     """A schema record holds everything of a relation, also names beyond ASCII."""
     column = RelationColumn(
-        7, 'k "ä', 1231, 327685, 2, "numeric(5,1)[]", 1700, 327685, "b", "numeric", *[True] * 3
+        7, 'k "ä', 1231, 327685, 2, "numeric(5,1)[]", 1700, 327685, "b", "numeric", True, True, True
     )
     relation = Relation(16400, TableName("Ünter", "a.b"), "d", ('k "ä',), (column,))
     assert Relation.of(json.loads(json.dumps(relation.document()))) == relation

@@ -113,6 +113,8 @@ def evolution(table: str, copy: CopyState, schema: TableSchema) -> Evolution:
     for column in schema.columns:
         known = before.get(column.id)
         if known is None:
+            if column.untold:
+                raise stops.default_not_copied(table)
             clauses += _added(column, taken=column.name in retired)
             retired = [name for name in retired if name != column.name]
         else:

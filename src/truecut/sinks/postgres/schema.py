@@ -185,6 +185,8 @@ def _widened(place: Place, old: Column, column: Column) -> list[str]:
 
 
 def _added(place: Place, column: Column) -> list[str]:
+    if column.untold:
+        raise stops.default_not_copied(place.table)
     if column.initial is None:
         return [f"ADD COLUMN {_declared(place, column)}"]
     if _LITERAL.fullmatch(column.initial) is None or column.kind != "scalar" or column.type == "BLOB":

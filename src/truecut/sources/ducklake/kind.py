@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,7 +14,7 @@ from truecut.lake import LakeAddress, check_engine, lake_of, parse_address, usab
 from truecut.object_store import StorageSection, settle, usable_data_path
 
 if TYPE_CHECKING:
-    from truecut.config.beginning import Beginning
+    from truecut.config.beginning import Beginning, FoundTable
     from truecut.model.finding import Check
     from truecut.sources.ducklake.source import DuckLakeSource
     from truecut.sources.ducklake.survey import DuckLakeSurvey
@@ -41,6 +42,7 @@ class DuckLakeSourceKind:
     title = "DuckLake"
     section = DuckLakeSourceSection
     knows_keys = False
+    captured = False
     lists_tables = False
     worker_modules = ("truecut.sources.ducklake.tasks",)
 
@@ -53,6 +55,10 @@ class DuckLakeSourceKind:
         data_path = usable_data_path(section.data_path)
         storage = settle(section.storage, data_path)
         return parse_address(usable_catalog(section.catalog), data_path, base=base, storage=storage)
+
+    def tables(self, settings: SourceSettings) -> Sequence[FoundTable]:
+        """It is not asked: the file names them, with their keys."""
+        return ()
 
     def open(self, settings: SourceSettings, *, generation: int) -> DuckLakeSource:
         """The driver's side."""

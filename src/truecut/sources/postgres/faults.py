@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from truecut.errors import ExitCode, Retry, TruecutError
+from truecut.errors import ExitCode, Fault, Retry, TruecutError
+from truecut.model.position import Position
 
 TWO_PHASE = "was made with two_phase: it sends transactions before they commit"
 
@@ -201,4 +202,33 @@ def slot_given_up(slot: str, *, held_bytes: int, bytes_max: int) -> TruecutError
         f"the slot {slot} held back {held_bytes:,} bytes of the source's log, more than its {bytes_max:,}, "
         "and was given up",
         fix="Remove what kept capture back, then let it begin again: the tables are copied anew.",
+    )
+
+
+def not_captured_yet() -> TruecutError:
+    """Nobody captures it, or has begun to a moment ago."""
+    return TruecutError(
+        "TC2117",
+        "the source's changes are not in the journal yet",
+        fix="None needed while `truecut run` or `truecut capture` is running; it says what keeps it.",
+        retry=Retry.RETRYABLE,
+    )
+
+
+def trimmed(at: Position, oldest: Position) -> Fault:
+    """The journal no longer has what comes next."""
+    return Fault(
+        "TC2119",
+        f"the journal no longer has the changes after {at}; the oldest position is {oldest}",
+        "The table is copied anew; keep more in the journal (`journal.bytes_max`, `hold`).",
+        Retry.GAP,
+    )
+
+
+def captured_now(pipeline: str) -> TruecutError:
+    """Whoever drops it would take the journal from under a capture."""
+    return TruecutError(
+        "TC2125",
+        f"the source of pipeline {pipeline} is being captured",
+        fix="Stop `truecut capture` first, then drop it.",
     )

@@ -9,6 +9,7 @@ and the marker before it, and trimming whole segments never takes them away alon
 from __future__ import annotations
 
 import json
+import time
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from truecut.journal.contract import JournalReader, Outline
 from truecut.journal.decoding import table_hash
 from truecut.journal.record import Kind, Record
-from truecut.model.position import Position
+from truecut.model.position import UNTOLD, Position, SourcePosition
 from truecut.sources.postgres import framing
 from truecut.sources.postgres import messages as wire
 from truecut.sources.postgres.lineage import Place
@@ -25,6 +26,7 @@ from truecut.sources.postgres.transactions import Block, Unfinished
 
 SCHEMA_CODEC = "pgrelation/1"
 MARKER_CODEC = "pgplace/1"
+_WRITTEN = "written_ms"  # by capture's clock: for people, not for order
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,10 @@ class Ending:
 
 def marker(place: Place, *, generation: int) -> Record:
     """How far the source's log is in the journal."""
-    payload = json.dumps(place.document(), sort_keys=True).encode()
-    return Record(payload, Kind.MARKER, MARKER_CODEC, generation, rows=0)
+    document = {**place.document(), _WRITTEN: time.time_ns() // 1_000_000}
+    payload = json.dumps(document, sort_keys=True).encode()
+    told = SourcePosition(wire.lsn_text(place.lsn))
+    return Record(payload, Kind.MARKER, MARKER_CODEC, generation, rows=0, source_position=told)
 
 
 def schema(relation: Relation, *, generation: int) -> Record:
@@ -61,26 +65,46 @@ def changes(block: Block, schemas: Iterable[int], *, generation: int) -> Record:
         block.part,
         block.end is not None,
         block.rows,
+        UNTOLD if block.end is None else SourcePosition(wire.lsn_text(block.end)),
     )
 
 
 def ending(reader: JournalReader) -> Ending:
     """Read off its last few records."""
     head = reader.head()
-    if head is None:
-        return Ending()
+    found = None if head is None else last_marker(reader, head)
+    if head is None or found is None:
+        return Ending(head)
+    marked, parts = found
+    known, at = place_at(reader, marked, head)[0], _outline(reader, marked, head).position
+    return Ending(head, known, _unfinished(reader, head, parts), at)
+
+
+def last_marker(reader: JournalReader, head: Position) -> tuple[int, int] | None:
+    """Its place, and how many parts of an unfinished transaction are behind it."""
     place, parts = head.place, 0
     while place > 0:
         found = _outline(reader, place, head)
         if found.head.record.kind is Kind.MARKER:
-            known = Place.of(json.loads(_record(reader, place, head).payload))
-            return Ending(head, known, _unfinished(reader, head, parts), found.position)
+            return place, parts
         if found.head.record.kind is Kind.CHANGES and not found.head.record.last:
             parts = found.head.record.part + 1
             place -= parts
         else:
             place -= 1
-    return Ending(head)
+    return None
+
+
+def place_at(reader: JournalReader, place: int, head: Position) -> tuple[Place, int]:
+    """What the marker there says, and when it was written, in ms."""
+    return said(_record(reader, place, head).payload)
+
+
+def said(payload: bytes) -> tuple[Place, int]:
+    """What a marker says, and when it was written, in ms."""
+    document = json.loads(payload)
+    written_ms = int(document.pop(_WRITTEN, 0))
+    return Place.of(document), written_ms
 
 
 def _unfinished(reader: JournalReader, head: Position, parts: int) -> Unfinished | None:

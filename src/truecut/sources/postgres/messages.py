@@ -21,6 +21,7 @@ CHANGES = ROWS | {TRUNCATE, MESSAGE}
 UNCOUNTED = SCHEMA | {ORIGIN}  # not the same in every reading: a streamed transaction has no Origin
 KNOWN = frozenset((BEGIN, COMMIT, ORIGIN)) | SCHEMA | CHANGES | STREAMING
 
+EPOCH_MS = 946_684_800_000  # 2000-01-01, where PostgreSQL's time begins
 HEARTBEAT = "truecut"  # the prefix of our own logical messages
 
 _BEGIN = struct.Struct(">cQqI")
@@ -47,6 +48,11 @@ class Begin(NamedTuple):
     def message(self) -> bytes:
         """As the server sends it."""
         return _BEGIN.pack(b"B", *self)
+
+    @property
+    def committed_ms(self) -> int:
+        """Since 1970."""
+        return self.committed_us // 1000 + EPOCH_MS
 
 
 class Commit(NamedTuple):

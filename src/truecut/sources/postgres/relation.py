@@ -40,6 +40,8 @@ class RelationColumn:
     identity: bool  # part of the replica identity
     generated: bool
     nullable: bool
+    initial: str | None = None  # what rows older than the column hold in it, as text; None: NULL
+    filled: bool = False  # rows older than the column hold something else than that, which nobody can tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,9 @@ SELECT p.oid::int8 AS oid, p.nspname AS schema, p.relname AS table, p.relreplide
       'base_oid', b.oid::int8, 'base_typmod', b.typmod, 'base_kind', b.typtype, 'base_name', b.typname,
       'identity', p.relreplident = 'f' OR EXISTS (
          SELECT FROM indexes i WHERE i.indrelid = p.oid AND i.identity AND a.attnum = ANY (i.numbers)),
-      'generated', a.attgenerated <> '', 'nullable', NOT a.attnotnull) ORDER BY a.attnum)
+      'generated', a.attgenerated <> '', 'nullable', NOT a.attnotnull,
+      'initial', CASE WHEN a.atthasmissing THEN (a.attmissingval::text::text[])[1] END,
+      'filled', NOT a.atthasmissing AND (a.atthasdef OR a.attidentity <> '')) ORDER BY a.attnum)
     FROM pg_attribute a JOIN bases b ON b.relation = a.attrelid AND b.number = a.attnum
     WHERE a.attrelid = p.oid), '[]') AS columns
 FROM published p

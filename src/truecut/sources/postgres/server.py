@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +80,11 @@ def answering(address: Address, what: str) -> Iterator[None]:
         raise fault_of(address, what, error) from None
 
 
+def user_of(address: Address) -> str:
+    """As whom we connect, as far as the address says."""
+    return str(conninfo.conninfo_to_dict(address.conninfo.reveal()).get("user") or "the user")
+
+
 def fault_of(address: Address, what: str, error: psycopg.Error) -> TruecutError:
     given = conninfo.conninfo_to_dict(address.conninfo.reveal())
     user = str(given.get("user") or "the user")
@@ -133,6 +138,13 @@ SELECT oid::int8,
   jsonb_build_array(puballtables, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot)::text
 FROM pg_publication WHERE pubname = %s
 """
+_UNPUBLISHED = """
+SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, pg_publication p
+WHERE p.pubname = %(name)s AND NOT p.puballtables AND obj_description(p.oid, 'pg_publication') = %(ours)s
+  AND c.relkind IN ('r', 'p') AND NOT EXISTS (SELECT FROM pg_publication_tables t
+    WHERE t.pubname = p.pubname AND t.schemaname = n.nspname AND t.tablename = c.relname)
+"""
+_COMMENT = "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = %s"
 _PUBLISHED = """
 SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname), (to_jsonb(r) - 'prpubid')::text
 FROM pg_publication_rel r JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -232,10 +244,48 @@ def create_publication(connection: Connection, address: Address) -> None:
     statement = f"CREATE PUBLICATION {faults.identifier(address.publication)} {what}"
     try:
         connection.execute(f"{statement} WITH (publish_via_partition_root)".encode())
+        name = faults.identifier(address.publication)
+        connection.execute(f"COMMENT ON PUBLICATION {name} IS {faults.literal(OURS)}".encode())
     except psycopg.Error as error:
         if _is_gone(error):
             raise fault_of(address, "make a publication", error) from None
         raise faults.no_publication(address.publication, what, type(error).__name__) from None
+
+
+OURS = "made by truecut"  # a comment on a publication; slots have none
+
+
+def drop_made(address: Address) -> tuple[list[str], list[str]]:
+    """Remove slot and publication; returns what is gone, and what stays because somebody else has made it."""
+    gone, kept = [], []
+    connection = connect(address)
+    with connection, answering(address, "drop slot and publication"):
+        slot = _slot(connection, address.slot)
+        if slot is not None and slot.active_pid is not None:
+            raise faults.slot_in_use(address.slot, slot.active_pid)
+        if slot is not None and slot.plugin == PLUGIN:
+            drop_slot(connection, address)
+            gone.append(f"slot {address.slot}")
+        said = connection.execute(_COMMENT, (address.publication,)).fetchone()
+        if said is not None and said[0] == OURS:
+            connection.execute(f"DROP PUBLICATION {faults.identifier(address.publication)}".encode())
+            gone.append(f"publication {address.publication}")
+        elif said is not None:
+            kept.append(f"publication {address.publication}")
+    return gone, kept
+
+
+def publish_more(connection: Connection, address: Address) -> None:
+    """Tables that were added to the pipeline, into a publication that is ours. One that cannot be added is
+    told of by whoever finds it missing."""
+    for schema, table in connection.execute(
+        _UNPUBLISHED, {"name": address.publication, "ours": OURS}
+    ).fetchall():
+        if TableName(schema, table) in address.tables:
+            statement = f"ALTER PUBLICATION {faults.identifier(address.publication)} ADD TABLE "
+            with suppress(psycopg.Error):
+                name = f"{faults.identifier(schema)}.{faults.identifier(table)}"
+                connection.execute(f"{statement}{name}".encode())
 
 
 def published(tables: Sequence[TableName]) -> str:

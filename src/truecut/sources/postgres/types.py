@@ -7,6 +7,7 @@ as its text, which PostgreSQL reads back.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -59,6 +60,11 @@ _TYPES = {
     "json": ValueType("JSON", pa.string(), values.json_text, _JSON),
     "jsonb": ValueType("JSON", pa.string(), values.text),
 }
+# Types whose texts mean the same value to every sink.
+_LITERALS = re.compile(
+    r"BOOLEAN|SMALLINT|INTEGER|BIGINT|UINTEGER|UBIGINT|FLOAT|DOUBLE|VARCHAR|DATE|TIMESTAMP( WITH TIME ZONE)?"
+    r"|UUID|JSON|DECIMAL\(\d+,\d+\)"
+)
 _BUILT_IN_MAX = 16383  # oids of what initdb made; extensions and users come after
 
 
@@ -110,7 +116,17 @@ def table_schema(relation: Relation) -> TableSchema:
 
 def _column(column: RelationColumn) -> Column:
     spelling = value_type(column).spelling
-    return Column(column.number, column.name, spelling, parts=_parts(spelling))
+    initial = None if column.initial is None else "'" + column.initial.replace("'", "''") + "'"
+    told = initial is None or _LITERALS.fullmatch(spelling) is not None
+    return Column(
+        column.number,
+        column.name,
+        spelling,
+        initial if told else None,
+        _parts(spelling),
+        native_spelling(column),
+        untold=column.filled or not told,
+    )
 
 
 def _parts(spelling: str) -> tuple[Column, ...]:

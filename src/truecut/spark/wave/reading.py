@@ -17,7 +17,7 @@ import pyarrow as pa
 from truecut.errors import Fault, Retry, TruecutError
 from truecut.model.order import Order
 from truecut.model.table import TableName
-from truecut.sources.contract import ReadTask, Rows
+from truecut.sources.contract import ReadTask, Rows, Stopped
 from truecut.spark.wave import packet
 from truecut.spark.wave.packet import Parcel
 from truecut.spark.wave.route import TableRoute, route
@@ -77,6 +77,9 @@ class Reading:
             for part, (table, rows) in enumerate(_chunks(self.tasks[piece].read())):
                 weigh(rows.nbytes)
                 yield from self._route(numbers[str(table)], (piece << 32) + part, rows)
+        except Stopped as stopped:
+            for table, fault in stopped.faults.items():
+                yield from self._stopped(numbers[str(table)], fault)
         except TruecutError as error:
             fault = error.fault
             if fault.retry in (Retry.RETRYABLE, Retry.GAP):
@@ -126,14 +129,20 @@ def _chunks(rows: Iterator[Rows]) -> Iterator[tuple[TableName, pa.Table]]:
     """Batches gathered into packets of a good size, for each table. Some may lack an optional column."""
     gathered: dict[TableName, list[pa.RecordBatch]] = {}
     sizes: Counter[TableName] = Counter()
-    for table, batch in rows:
-        gathered.setdefault(table, []).append(batch)
-        sizes[table] += batch.nbytes
-        if sizes[table] >= PACKET_BYTES_MAX:
-            yield table, _joined(gathered.pop(table))
-            del sizes[table]
+    ended: Stopped | None = None
+    try:
+        for table, batch in rows:
+            gathered.setdefault(table, []).append(batch)
+            sizes[table] += batch.nbytes
+            if sizes[table] >= PACKET_BYTES_MAX:
+                yield table, _joined(gathered.pop(table))
+                del sizes[table]
+    except Stopped as stopped:  # the other tables' rows are all there
+        ended = stopped
     for table, batches in gathered.items():
         yield table, _joined(batches)
+    if ended is not None:
+        raise ended
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.Table:

@@ -1,0 +1,46 @@
+"""`truecut capture`: only the capture of a source into the journal, for those who run it apart."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import threading
+from pathlib import Path
+
+import click
+
+from truecut.cli.parameters import pipeline_argument
+from truecut.cli.signals import stopped_by_signals
+from truecut.errors import ExitCode, TruecutError
+from truecut.events import tell
+
+_log = logging.getLogger(__name__)
+
+
+@click.command()
+@pipeline_argument
+def command(file: Path) -> None:
+    """Capture the changes of FILE's source into the journal, until stopped with Ctrl-C.
+
+    `truecut run` does it by itself; where one runs apart, whoever has the lease captures and the other waits.
+    """
+    from truecut.config.load import load
+    from truecut.runtime.capturing import capture, is_captured
+    from truecut.runtime.tables import settled
+
+    pipeline = settled(load(file, environ=os.environ))
+    if not is_captured(pipeline):
+        raise TruecutError(
+            "TC1094",
+            f"a source of type {pipeline.source.type} keeps its own history: there is nothing to capture",
+            fix="Use `truecut run`.",
+            exit_code=ExitCode.WRONG_INPUT,
+        )
+    stop = threading.Event()
+    with stopped_by_signals(stop.set):
+        tell(_log, logging.INFO, f"capturing {pipeline.name}")
+        owner = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        capture(pipeline, owner=owner, stop=stop)
+    tell(_log, logging.INFO, "ended: everything that was read is in the journal")

@@ -1,0 +1,167 @@
+"""Capture beside a run, or alone: from a pipeline to the loop that captures its source.
+
+Promises: one capture of a source at a time (its lease); a fault that a retry cannot help with is kept for
+whoever asks, and ends nothing else; a stop is clean: what was read is in the journal, and released.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from truecut.config.kinds import SOURCES
+from truecut.config.settings import Pipeline, SourceSettings
+from truecut.errors import TruecutError
+from truecut.journal.contract import Journal
+from truecut.journal.local import LocalJournal, remove_log
+from truecut.runtime.capture import Capture
+from truecut.runtime.capture_lease import CaptureLease
+from truecut.runtime.capture_watch import watch
+from truecut.runtime.captured import control_name
+from truecut.runtime.control import open_control
+from truecut.runtime.trimming import Trimming
+from truecut.sources.postgres import faults, server
+from truecut.sources.postgres.address import journal_of, postgres_source, server_address, units_of
+from truecut.state_folder import SPOOL
+
+STOP_S = 30.0
+
+
+def is_captured(pipeline: Pipeline) -> bool:
+    """Whether its source keeps no history of its own."""
+    return SOURCES[pipeline.source.type].captured
+
+
+def capture(pipeline: Pipeline, *, owner: str, stop: threading.Event, once: bool = False) -> None:
+    """Until `stop` is set, or, `once`, until everything that is there is captured."""
+    control = open_control(pipeline.control, pipeline=control_name(pipeline))
+    address = server_address(pipeline.source)
+    running: list[Capture] = []
+
+    def report() -> dict[str, Any]:
+        told = running[-1].progress.document() if running else {}
+        return {**told, "seen_at_ms": time.time_ns() // 1_000_000}
+
+    lease = CaptureLease(
+        control, owner=owner, source=address.slot, duration_ms=pipeline.lease_ms, report=report
+    )
+    budget = postgres_source(pipeline.source.address).budget
+
+    def make(journal: Journal, check: Callable[[], None]) -> _Tended:
+        made = Capture(address, journal, check=check, budget=budget, spool_folder=_spool(pipeline))
+        running[:] = [made]
+        return _Tended(made, pipeline, journal)
+
+    try:
+        watch(
+            lease,
+            lambda: open_writer(pipeline.source),
+            make,
+            stop=lambda drained: stop.is_set() or (once and drained),
+            wait=stop.wait,
+        )
+    finally:
+        control.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Tended:
+    """A capture whose journal is trimmed meanwhile."""
+
+    capture: Capture
+    pipeline: Pipeline
+    journal: Journal
+
+    def run(self, stop: Callable[[bool], bool]) -> None:
+        trimming = Trimming(self.pipeline, self.journal)
+        try:
+            self.capture.run(stop)
+        finally:
+            trimming.close()
+
+
+def open_writer(source: SourceSettings) -> Journal:
+    """The journal, taken over from whoever wrote to it before."""
+    settings, where = source.journal, journal_of(source)
+    assert settings is not None, "the file's own, or its default"
+    if where.folder is not None:
+        return LocalJournal(Path(where.folder), bytes_max=settings.bytes_max, take_over=True)
+    from truecut.journal.replicated.producer import ReplicatedJournal
+
+    assert where.coordinator is not None
+    assert where.log is not None
+    return ReplicatedJournal(
+        where.coordinator, where.log, security=where.security, bytes_max=settings.bytes_max
+    )
+
+
+def _spool(pipeline: Pipeline) -> Path:
+    folder = pipeline.state / SPOOL
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+class CaptureThread:
+    """Capture in a thread of a run."""
+
+    def __init__(self, pipeline: Pipeline, *, owner: str) -> None:
+        self._stop = threading.Event()
+        self._failed: BaseException | None = None
+        self._pipeline, self._owner = pipeline, owner
+        self._thread = threading.Thread(target=self._run, name="truecut capture", daemon=True)
+
+    def start(self) -> CaptureThread:
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Ask for the end, and wait for it, but not for ever."""
+        self._stop.set()
+        self._thread.join(STOP_S)
+
+    def check(self) -> None:
+        """Raise what it could not go on with."""
+        if self._failed is not None:
+            raise self._failed
+
+    def _run(self) -> None:
+        try:
+            capture(self._pipeline, owner=self._owner, stop=self._stop)
+        except TruecutError as error:
+            self._failed = error
+        except Exception as error:  # noqa: BLE001 - told by whoever looks after the thread
+            self._failed = error
+
+
+# --- the end of a pipeline ------------------------------------------------------------------------------
+
+
+def drop_at_source(pipeline: Pipeline) -> tuple[list[str], list[str]]:
+    """Remove what capture has made at the source; returns what is gone, and what is not ours."""
+    if not is_captured(pipeline):
+        return [], []
+    with closing(open_control(pipeline.control, pipeline=control_name(pipeline))) as control:
+        if control.reports().running:
+            raise faults.captured_now(pipeline.name)
+    return server.drop_made(server_address(pipeline.source))
+
+
+def forget_capture(pipeline: Pipeline) -> None:
+    """Its lease, its journal on this machine, its scratch files."""
+    if not is_captured(pipeline):
+        return
+    with closing(open_control(pipeline.control, pipeline=control_name(pipeline))) as control:
+        control.forget()
+    where = journal_of(pipeline.source)
+    if where.folder is not None:
+        remove_log(Path(where.folder))
+    units_of(pipeline.source).remove()
+    spool = pipeline.state / SPOOL
+    with suppress(OSError):  # not there, or not empty: then it is somebody else's, too
+        spool.rmdir()

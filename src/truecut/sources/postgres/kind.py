@@ -1,0 +1,132 @@
+"""PostgreSQL as a kind of source: its section of the pipeline file, and how it is opened."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from truecut.config import units
+from truecut.config.kinds import Unusable
+from truecut.config.secret import Secret
+from truecut.config.section import Section, Size, SourceSection, Text
+from truecut.config.settings import SourceSettings
+from truecut.core.capture import WalBudget
+from truecut.sources.postgres.address import NAME_MAX, PostgresSource
+from truecut.sources.postgres.messages import lsn_of
+
+if TYPE_CHECKING:
+    from truecut.config.beginning import Beginning, FoundTable
+    from truecut.model.finding import Check
+    from truecut.sources.postgres.source import CapturedSource
+    from truecut.sources.postgres.survey import PostgresSurvey
+
+_SLOT = re.compile(r"[a-z0-9_]{1,63}")
+_LSN = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
+
+
+class WalBudgetSection(Section):
+    """How much of its log the server may keep for us, and what then."""
+
+    bytes_max: Size = Field(description="How much of its log the server may keep for this pipeline.")
+    then: Literal["warn", "give_up"] = Field(
+        default="warn",
+        description="warn: say so. give_up: drop the slot, for the sake of the server's disk; the tables are "
+        "copied anew later.",
+    )
+
+
+class PostgresSourceSection(SourceSection):
+    """A live PostgreSQL, 15 or newer, whose changes are captured from a logical replication slot."""
+
+    type: Literal["postgres"] = Field(description="Kind of source.")
+    dsn: Text = Field(description="A connection string of libpq: `postgresql://…` or `host=… dbname=…`.")
+    slot: Text | None = Field(
+        default=None, description="The replication slot. Default: `truecut_NAME`; made when it is missing."
+    )
+    publication: Text | None = Field(
+        default=None,
+        description="The publication. Default: `truecut_NAME`; made for the tables of this file when it is "
+        "missing and that is permitted.",
+    )
+    wal_budget: WalBudgetSection | None = Field(
+        default=None, description="How much of its log the server may keep for us, and what then."
+    )
+
+
+class PostgresSourceKind:
+    """`type: postgres` under `source`."""
+
+    title = "PostgreSQL"
+    section = PostgresSourceSection
+    knows_keys = True
+    lists_tables = True
+    captured = True
+    worker_modules = ("truecut.sources.postgres.tasks",)
+
+    def check_engine(self) -> Check:
+        """psycopg with libpq."""
+        import psycopg
+
+        from truecut.model.finding import Check
+
+        return Check("psycopg", f"{psycopg.__version__} with libpq {psycopg.pq.version()}")
+
+    def settle(self, section: PostgresSourceSection, *, base: Path) -> PostgresSource:
+        """The database's address."""
+        from psycopg import ProgrammingError
+        from psycopg.conninfo import conninfo_to_dict
+
+        try:
+            conninfo_to_dict(section.dsn)
+        except ProgrammingError:  # its text holds the address
+            raise Unusable("dsn", "not a connection string; write postgresql://USER@HOST/DATABASE") from None
+        if section.slot is not None and not _SLOT.fullmatch(section.slot):
+            raise Unusable("slot", "a slot's name has small letters, digits and _, at most 63 of them")
+        if section.publication is not None and len(section.publication.encode()) > NAME_MAX:
+            raise Unusable("publication", "longer than the 63 bytes that PostgreSQL's names have")
+        return PostgresSource(Secret(section.dsn), section.slot, section.publication, _budget(section))
+
+    def tables(self, settings: SourceSettings) -> Sequence[FoundTable]:
+        """Every table of its own."""
+        from truecut.sources.postgres.address import server_address
+        from truecut.sources.postgres.beginning import tables
+
+        return tables(server_address(settings))
+
+    def open(self, settings: SourceSettings, *, generation: int) -> CapturedSource:
+        """The driver's side."""
+        from truecut.sources.postgres.source import CapturedSource
+
+        return CapturedSource(settings, generation=generation)
+
+    def place(self, text: str) -> int:
+        """A place in the server's log: everything before it, so the one before it is the last of ours."""
+        if not _LSN.fullmatch(text) or not lsn_of(text):
+            raise ValueError("expected a place in the log, e.g. 0/16B3748, or a position of ours")
+        return lsn_of(text) - 1
+
+    def begin(self, dsn: str | None, *, folder: Path) -> Beginning:
+        """The server's section, and its tables."""
+        from truecut.sources.postgres.beginning import begin
+
+        return begin(dsn)
+
+    def survey(self, settings: SourceSettings, *, generation: int) -> PostgresSurvey:
+        """What `plan` and `doctor` ask."""
+        from truecut.sources.postgres.survey import PostgresSurvey
+
+        return PostgresSurvey(settings, generation)
+
+
+def _budget(section: PostgresSourceSection) -> WalBudget | None:
+    budget = section.wal_budget
+    if budget is None:
+        return None
+    return WalBudget(units.size_bytes(budget.bytes_max), give_up=budget.then == "give_up")
+
+
+KIND = PostgresSourceKind()

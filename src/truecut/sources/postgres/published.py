@@ -1,0 +1,47 @@
+"""The catalog of now: which tables are published and what they look like, and where the log was then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from psycopg.rows import dict_row
+
+from truecut.model.table import TableName
+from truecut.sources.postgres import server
+from truecut.sources.postgres.messages import HEARTBEAT, lsn_of
+from truecut.sources.postgres.relation import CATALOG_QUERY, Relation, from_catalog
+from truecut.sources.postgres.server import Address, Connection
+
+_BEAT = "SELECT pg_logical_emit_message(false, %s, '')::text"
+_HERE = "SELECT pg_current_wal_insert_lsn()::text"
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Tables by name. Whoever has everything before `lsn` has what the catalog knew."""
+
+    relations: Mapping[TableName, Relation]
+    lsn: int
+
+
+def look(address: Address, known: Mapping[TableName, Relation]) -> Published:
+    """Read it, then the place. Where something is new, a message in the log makes capture come by at once."""
+    connection = server.connect(address)
+    with connection, server.answering(address, "describe its tables"):
+        relations = relations_of(connection, address)
+        return Published(relations, place(connection, beat=not known or relations != known))
+
+
+def relations_of(connection: Connection, address: Address) -> dict[TableName, Relation]:
+    """What is published now."""
+    with connection.cursor(row_factory=dict_row) as cursor:
+        rows = cursor.execute(CATALOG_QUERY, {"publication": address.publication}).fetchall()
+    return {relation.name: relation for relation in from_catalog(rows).values()}
+
+
+def place(connection: Connection, *, beat: bool) -> int:
+    """How far the server's log is."""
+    row = connection.execute(_BEAT, (HEARTBEAT,)) if beat else connection.execute(_HERE)
+    (text,) = row.fetchone() or ("0/0",)
+    return lsn_of(text)

@@ -1,0 +1,91 @@
+"""What can go wrong with the units of a table, in words for its user."""
+
+from __future__ import annotations
+
+from truecut.errors import Retry, TruecutError
+from truecut.model.table import TableName
+from truecut.sources.postgres.faults import identifier
+
+VALUE_UNFIT = "TC3050"
+TABLE_CHANGED = "TC2130"
+
+
+def unfit(table: TableName, column: str, reason: str) -> TruecutError:
+    """As the stream's decoder says it."""
+    return TruecutError(
+        VALUE_UNFIT,
+        f"{table}: a value of column {column} cannot be stored: {reason}",
+        fix="Correct the value at the source, or give the column a type that is stored as text"
+        " (docs/postgres-types.md), then backfill the table.",
+    )
+
+
+def table_changed(table: TableName) -> TruecutError:
+    """Rows of two shapes are not put together."""
+    return TruecutError(
+        TABLE_CHANGED,
+        f"{table}: its columns have changed while it was being copied",
+        fix="None needed: it is read again.",
+        retry=Retry.RETRYABLE,
+    )
+
+
+def locked(table: TableName) -> TruecutError:
+    """An ALTER or a TRUNCATE that takes its time."""
+    return TruecutError(
+        "TC2131",
+        f"{table}: somebody at the source holds a lock of the whole table",
+        fix="End that transaction (pg_locks says whose it is); a run tries again by itself.",
+        retry=Retry.RETRYABLE,
+    )
+
+
+def not_permitted(table: TableName, user: str) -> TruecutError:
+    """No right to read it, or to read all of it."""
+    name = f"{identifier(table.schema)}.{identifier(table.table)}"
+    return TruecutError(
+        "TC2136",
+        f"{user} may not read all rows of {table}",
+        fix=f"GRANT SELECT ON {name} TO {identifier(user)}; if the table has row security: "
+        f"ALTER ROLE {identifier(user)} BYPASSRLS; then truecut resume FILE --table {table}",
+    )
+
+
+def snapshot_too_early(table: TableName) -> TruecutError:
+    """A transaction has been written to the log, and waits to become visible."""
+    return TruecutError(
+        "TC2132",
+        f"{table}: the source does not show yet all that its log has",
+        fix="None needed: a run tries again by itself.",
+        retry=Retry.RETRYABLE,
+    )
+
+
+def not_ready(table: TableName, why: str) -> TruecutError:
+    """Its units are not all there, or not of use for this place."""
+    return TruecutError(
+        "TC2133",
+        f"{table}: its content cannot be given yet: {why}",
+        fix="None needed: it can when its backfill is over.",
+        retry=Retry.RETRYABLE,
+    )
+
+
+def damaged(table: TableName, name: str) -> TruecutError:
+    """A file of a unit is gone, or not what was written."""
+    return TruecutError(
+        "TC2134",
+        f"{table}: the unit file {name} is missing or damaged",
+        fix="None needed: the unit is read again.",
+        retry=Retry.RETRYABLE,
+    )
+
+
+def torn(table: TableName, units: int) -> TruecutError:
+    """A row moved between units that were read at different times, and a large value of it was not told."""
+    return TruecutError(
+        "TC2135",
+        f"{table}: {units} of its units lack a value that moved while they were read",
+        fix="None needed: these units are read again.",
+        retry=Retry.RETRYABLE,
+    )

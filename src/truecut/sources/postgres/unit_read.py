@@ -1,0 +1,177 @@
+"""One unit, read on an executor: under a snapshot of its own, into a file, with the evidence for the splice.
+
+The order is what makes it exact. The table is locked (ACCESS SHARE: nobody but a TRUNCATE or an ALTER waits)
+before the snapshot is taken, so that nothing empties or rewrites the table under a snapshot that does not see
+it. Snapshot and rows are of one transaction. The end of the log is asked for after the snapshot, so all that
+it sees lies before that. Promises: the values are those that `decode` gives for the same rows, bit by bit;
+memory is bounded by a batch, whatever the unit's size; the file is on disk when the evidence is returned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+from psycopg import errors, sql
+
+from truecut.core.visibility import Snapshot
+from truecut.failpoint import failpoint
+from truecut.sources.postgres import unit_faults
+from truecut.sources.postgres.copied import batches, text_of
+from truecut.sources.postgres.messages import lsn_of
+from truecut.sources.postgres.relation import Relation, RelationColumn
+from truecut.sources.postgres.server import Address, Connection, answering, connect, user_of
+from truecut.sources.postgres.types import value_type
+from truecut.sources.postgres.unit_ledger import UnitRecord
+from truecut.sources.postgres.units import Plan, condition, describe, identity_columns
+from truecut.sources.postgres.values import Unfit
+
+KEY = "_truecut_key_"  # and a number: the text of a column of the key
+LOCK_S = 60
+
+Fits = Callable[[Snapshot], bool]
+
+
+def read_unit(
+    address: Address,
+    plan: Plan,
+    index: int,
+    path: Path,
+    *,
+    shared: str | None = None,
+    fits: Fits = lambda snapshot: True,
+    pause: Callable[[int], None] = lambda rows: None,
+) -> UnitRecord:
+    """Read one part of a plan into a file that is not there yet. `fits` says whether a snapshot will do;
+    `shared` is the name of one that somebody holds; `pause` is called after some rows, with their number."""
+    connection = connect(address)
+    try:
+        with answering(address, "read a unit"), _permitted(address, plan):
+            snapshot, end = _opened(connection, plan, shared)
+            if not fits(snapshot):
+                raise unit_faults.snapshot_too_early(plan.relation.name)
+            if not same_columns(describe(connection, address, plan.relation.oid), plan.relation):
+                raise unit_faults.table_changed(plan.relation.name)
+            failpoint("unit_opened")
+            rows, digest = _written(path, plan.relation, _rows(connection, plan, index), pause)
+    finally:
+        connection.close()
+    return UnitRecord(path.name, snapshot, end - 1, rows, digest)
+
+
+@contextmanager
+def _permitted(address: Address, plan: Plan) -> Iterator[None]:
+    """What only the reading of a table can meet, in its words."""
+    try:
+        yield
+    except errors.LockNotAvailable:
+        raise unit_faults.locked(plan.relation.name) from None
+    except errors.InsufficientPrivilege:
+        raise unit_faults.not_permitted(plan.relation.name, user_of(address)) from None
+
+
+def same_columns(one: Relation | None, other: Relation) -> bool:
+    """Whether rows of both are alike: by number, name and type; and the key is the same."""
+    return one is not None and _shape(one) == _shape(other)
+
+
+def _shape(relation: Relation) -> object:
+    columns = [(c.number, c.name, c.type_oid, c.typmod, c.dims, c.base_oid) for c in relation.columns]
+    return relation.oid, relation.key, columns
+
+
+def _opened(connection: Connection, plan: Plan, shared: str | None) -> tuple[Snapshot, int]:
+    """The transaction's snapshot, and where the log ended after it was taken."""
+    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    if shared is not None:
+        connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(shared)))
+    lock(connection, plan)
+    return asked(connection)
+
+
+def lock(connection: Connection, plan: Plan) -> None:
+    """Before the snapshot. Rows that a policy hides are an error, not missing rows."""
+    connection.execute("SET LOCAL statement_timeout = 0")
+    connection.execute("SET LOCAL row_security = off")
+    connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(f"{LOCK_S}s")))
+    connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(plan.table))
+
+
+def asked(connection: Connection) -> tuple[Snapshot, int]:
+    """The snapshot of the rows that are read next, and the end of the log behind it."""
+    row = connection.execute(
+        "SELECT pg_current_snapshot()::text, pg_current_wal_insert_lsn()::text"
+    ).fetchone()
+    assert row is not None
+    return Snapshot.parse(row[0]), lsn_of(row[1])
+
+
+@contextmanager
+def shared_snapshot(address: Address, plan: Plan) -> Iterator[str]:
+    """One snapshot for several readers, as long as it is held: pages mean something within one only."""
+    connection = connect(address)
+    try:
+        with answering(address, "share a snapshot"):
+            _opened(connection, plan, None)
+            row = connection.execute("SELECT pg_export_snapshot()").fetchone()
+        assert row is not None
+        yield str(row[0])
+    finally:
+        connection.close()
+
+
+def _rows(connection: Connection, plan: Plan, index: int) -> Iterator[pa.RecordBatch]:
+    columns = plan.relation.columns
+    query = sql.SQL("COPY (SELECT {} FROM {} WHERE {}) TO STDOUT (FORMAT binary)").format(
+        sql.SQL(", ").join(map(text_of, columns)), plan.table, condition(plan, plan.parts[index])
+    )
+    schema = file_schema(plan.relation)
+    keys = [columns.index(column) for column in identity_columns(plan.relation)]
+    with connection.cursor() as cursor, cursor.copy(query) as copy:
+        for texts in batches(copy, columns=len(columns)):
+            pairs = zip(texts, columns, strict=True)
+            values = [_typed(plan.relation, column, text) for text, column in pairs]
+            values += [texts[n].cast(pa.string()) for n in keys]
+            yield pa.RecordBatch.from_arrays(values, schema=schema)
+
+
+def _typed(relation: Relation, column: RelationColumn, texts: pa.Array) -> pa.Array:
+    try:
+        return value_type(column).read(texts)
+    except Unfit as unfit:
+        raise unit_faults.unfit(relation.name, column.name, unfit.reason) from None
+
+
+def file_schema(relation: Relation) -> pa.Schema:
+    """The table's columns, then the texts of its key."""
+    fields = [pa.field(column.name, value_type(column).arrow) for column in relation.columns]
+    keys = [pa.field(f"{KEY}{n}", pa.string()) for n in range(len(identity_columns(relation)))]
+    return pa.schema([*fields, *keys])
+
+
+def _written(
+    path: Path, relation: Relation, rows: Iterator[pa.RecordBatch], pause: Callable[[int], None]
+) -> tuple[int, str]:
+    """How many rows, and the digest of the file, which is on disk."""
+    count = 0
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with path.open("wb") as file:
+        with pa.ipc.new_stream(file, file_schema(relation), options=options) as writer:
+            for batch in rows:
+                writer.write_batch(batch)
+                count += batch.num_rows
+                pause(batch.num_rows)
+        file.flush()
+        os.fsync(file.fileno())
+    failpoint("unit_written")
+    return count, digest_of(path)
+
+
+def digest_of(path: Path) -> str:
+    """Of the file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,123 @@
+"""The steps of a backfill: an edition of a table is begun on the driver, its units are read by executors.
+
+Where the log has to be replayed from is settled first: by a snapshot that is older than those of all units,
+which therefore see whatever it sees. Promises: a unit that has its record is not read again; one that was
+found torn is read under a snapshot that sees all up to where that was found (C5).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from truecut.core.visibility import Snapshot
+from truecut.errors import Retry, TruecutError
+from truecut.journal.contract import JournalReader
+from truecut.journal.opening import Where, open_reader
+from truecut.model.position import Position
+from truecut.model.table import TableName
+from truecut.sources.postgres import faults, unit_faults
+from truecut.sources.postgres.captured import CapturedLog
+from truecut.sources.postgres.history import Log, reach
+from truecut.sources.postgres.server import Address, Connection, answering, connect
+from truecut.sources.postgres.unit_ledger import Edition, Settled, UnitLedger
+from truecut.sources.postgres.unit_read import asked, read_unit
+from truecut.sources.postgres.units import UNIT_BYTES, describe, plan
+
+_OID = """
+SELECT c.oid::int8 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname = %s
+"""
+
+
+def begin(
+    address: Address,
+    journal: Where,
+    table: TableName,
+    *,
+    ledger: UnitLedger,
+    unit_bytes: int = UNIT_BYTES,
+) -> Edition:
+    """Plan the next edition of a table."""
+    reader = open_reader(journal)
+    connection = connect(address)
+    try:
+        with answering(address, "look at a table"):
+            row = connection.execute(_OID, (table.schema, table.table)).fetchone()
+        relation = describe(connection, address, row[0]) if row is not None else None
+        if relation is None:
+            name = ".".join(map(faults.identifier, (table.schema, table.table)))
+            raise faults.not_published(address.publication, str(table), name)
+        settled = settle(connection, address, reader, ledger)
+        made = plan(connection, address, relation, unit_bytes=unit_bytes)
+    finally:
+        connection.close()
+        reader.close()
+    return ledger.begin(table, made, settled)
+
+
+def settle(connection: Connection, address: Address, reader: JournalReader, ledger: UnitLedger) -> Settled:
+    """From where the log may hold what a snapshot of now, or a later one, does not see."""
+    extent = CapturedLog(reader).extent()
+    if extent is None:
+        raise faults.not_captured_yet()
+    with answering(address, "look at its snapshot"):
+        snapshot, _ = asked(connection)
+    begun = Settled(snapshot, 0, Position(extent.generation, extent.first.record))
+    known = ledger.settled(extent.generation) or begun
+    known = max(known, begun, key=lambda one: one.after)
+    found = reach(Log(reader, after=known.after, near=snapshot.xmax), snapshot, lo=known.lo)
+    return Settled(snapshot, found.lo, found.after)
+
+
+@dataclass(frozen=True)
+class ReadUnit:
+    """One unit to be read, on an executor."""
+
+    address: Address
+    journal: Where
+    edition: Edition
+    unit: int
+    shared: str | None = None  # the snapshot of a table without a key
+    rows_per_s: float | None = None  # at most
+
+    def run(self) -> int:
+        """How many rows it has; 0 if somebody has read it meanwhile."""
+        edition = self.edition
+        if edition.record(self.unit) is not None:
+            return 0
+        path = edition.new_file(self.unit)
+        try:
+            record = read_unit(
+                self.address, edition.plan, self.unit, path, shared=self.shared, fits=self._fits()
+            )
+        except TruecutError as error:
+            path.unlink(missing_ok=True)
+            if error.fault.code == unit_faults.TABLE_CHANGED:
+                edition.make_void("its columns have changed meanwhile")
+            elif error.fault.retry is Retry.NOT_RETRYABLE:
+                edition.fail(error.fault)
+            raise
+        edition.finished(self.unit, record)
+        return record.rows
+
+    def _pause(self) -> Callable[[int], None]:
+        """After so many rows, as long as the rate asks for."""
+        rate = self.rows_per_s
+        return (lambda rows: time.sleep(rows / rate)) if rate else lambda rows: None
+
+    def _fits(self) -> Callable[[Snapshot], bool]:
+        floor = self.edition.floor(self.unit)
+        return partial(self._sees, floor) if floor else lambda snapshot: True
+
+    def _sees(self, floor: int, snapshot: Snapshot) -> bool:
+        """C5: everything up to there."""
+        settled = self.edition.settled
+        reader = open_reader(self.journal)
+        try:
+            log = Log(reader, after=settled.after, near=snapshot.xmax)
+            return reach(log, snapshot, lo=settled.lo, upto=floor).unseen is None
+        finally:
+            reader.close()

@@ -1,0 +1,250 @@
+"""Planning a window: where it ends, what its tables look like there, which tasks read it.
+
+Metadata only, but for schemas, and for a record in which a table's schema changes. A window ends at a marker,
+or before the first transaction that sees one of its tables with other columns than before: so a window has
+one schema for each table. Only a transaction that changes rows and then columns of a table has two; its rows
+are told in the later one's columns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from truecut.errors import Fault
+from truecut.journal.contract import Outline
+from truecut.journal.decoding import table_hash
+from truecut.journal.opening import Where
+from truecut.model.table import Mode, TableName
+from truecut.sources.contract import ReadTask, TableRead, WindowLimits
+from truecut.sources.postgres import journaled
+from truecut.sources.postgres import messages as wire
+from truecut.sources.postgres.captured import CapturedLog, Extent, Section
+from truecut.sources.postgres.relation import Relation
+from truecut.sources.postgres.schemas import announced
+from truecut.sources.postgres.tasks import JournalTask, Share
+
+KNOWN_MAX = 4096
+SCHEMA_CHANGED = "TC3053"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One table of a window."""
+
+    read: TableRead
+    after: int
+    modes: frozenset[Mode]
+    before: int | None = None  # the id of its schema where it stands; None: nobody remembers
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """From this transaction on a table has this schema."""
+
+    commit_lsn: int
+    table: TableName
+    schema: int
+
+
+@dataclass(slots=True)
+class Plan:
+    """What was found of a window."""
+
+    upto: int
+    schemas: dict[TableName, int] = field(
+        default_factory=dict
+    )  # at its end, of tables that have changes in it
+    pieces: list[tuple[int, int, int]] = field(default_factory=list)  # first and last record, bytes
+    rows: int = 0
+
+
+class Schemas:
+    """Versions of relations by their ids. A table's hash may be that of another one: the name decides."""
+
+    def __init__(self, log: CapturedLog) -> None:
+        self._log = log
+        self._known: dict[int, Relation] = {}
+
+    def __getitem__(self, number: int) -> Relation:
+        return self._known[number]
+
+    def learn(self, outlines: Sequence[Outline]) -> None:
+        """What schema records say."""
+        for one in outlines:
+            for number in one.head.record.schemas:
+                if number not in self._known:
+                    document = json.loads(self._log.payload(one.position.place))
+                    self._known[number] = Relation.of(document)
+
+    def of_tables(self, numbers: Sequence[int], tables: Mapping[int, set[TableName]]) -> dict[int, TableName]:
+        """Which of these are schemas of the tables, which are given by their hashes."""
+        near = [number for number in numbers if number >> 32 in tables]
+        return {
+            number: self._known[number].name
+            for number in near
+            if self._known[number].name in tables[number >> 32]
+        }
+
+
+class Walk:
+    """Along the journal, section by section, until the window ends."""
+
+    def __init__(
+        self,
+        log: CapturedLog,
+        schemas: Schemas,
+        wanted: Sequence[Wanted],
+        *,
+        upto_max: int,
+        limits: WindowLimits,
+    ) -> None:
+        self._log = log
+        self._schemas = schemas
+        self._upto_max = upto_max
+        self._limits = limits
+        self._after = min(one.after for one in wanted)
+        self._now = {one.read.name: one.before for one in wanted if one.before is not None}
+        self._hashes: dict[int, set[TableName]] = {}
+        for one in wanted:
+            self._hashes.setdefault(table_hash(str(one.read.name)), set()).add(one.read.name)
+        self.ids: dict[int, TableName] = {}  # of the schemas of the window's changes
+        self._size = 0
+        self._first_part: Outline | None = None  # of the transaction that is under way
+        self._plan = Plan(self._after)
+
+    def plan(self, extent: Extent) -> Plan:
+        """Up to a marker, the greatest place allowed, or a change of columns."""
+        start = self._log.before(extent, self._after + 1)
+        first = start.record + 1
+        for section in self._log.sections(extent, start):
+            cut = self._take(section)
+            end = min(section.end.lsn - 1, self._upto_max) if cut is None else cut
+            self._plan.pieces.append((first, section.end.record, self._size))
+            self._plan.upto = max(self._plan.upto, end)
+            if cut is None:
+                self._log.remember(section.end.lsn, section.end)
+            if cut is not None or end >= self._upto_max or self._is_enough(end):
+                break
+            first, self._size = section.end.record + 1, 0
+        return self._plan
+
+    def _is_enough(self, end: int) -> bool:
+        """Something is in it, and more would be too much."""
+        earliest = self._limits.not_before
+        if not self._plan.rows or (earliest is not None and end < earliest.place):
+            return False
+        size = sum(size for *_, size in self._plan.pieces)
+        return self._plan.rows >= self._limits.rows_max or size >= self._limits.bytes_max
+
+    def _take(self, section: Section) -> int | None:
+        """The changes of a section; where the window has to end before it, or in it."""
+        self._schemas.learn([one for one in section.schemas if self._may_be_ours(one)])
+        for one in section.changes:
+            record = one.head.record
+            ours = self._schemas.of_tables(record.schemas, self._hashes)
+            if record.part == 0:
+                self._first_part = one
+            if ours:
+                self._plan.rows += record.rows
+                self._size += one.head.payload_bytes
+                if (cut := self._cut(one, ours)) is not None:
+                    return cut
+        return None
+
+    def _may_be_ours(self, one: Outline) -> bool:
+        return any(number >> 32 in self._hashes for number in one.head.record.schemas)
+
+    def _cut(self, one: Outline, ours: Mapping[int, TableName]) -> int | None:
+        """The place before the first change with other columns; None where the record is taken whole."""
+        for step in self._steps(one, ours):
+            if step.commit_lsn > self._upto_max:
+                return None
+            known = self._now.get(step.table)
+            if known not in (None, step.schema) and step.commit_lsn - 1 > self._after:
+                return step.commit_lsn - 1
+            # Also of one before the window: it is not announced again for what the record holds behind it.
+            self._plan.schemas[step.table] = self._now[step.table] = step.schema
+            self.ids[step.schema] = step.table
+        return None
+
+    def _steps(self, one: Outline, ours: Mapping[int, TableName]) -> Iterator[Step]:
+        """Where a record's tables get their schemas. Looked into only where something is new."""
+        if all(self._now.get(table) == number for number, table in ours.items()):
+            yield from (Step(self._after + 1, table, number) for number, table in ours.items())
+            return
+        place = self._begun(one)
+        for message in journaled.messages_of(self._log.payload(one.position.place)):
+            if message[0] == wire.BEGIN:
+                place = wire.begin(message).commit_lsn
+            elif message[0] == wire.RELATION:
+                number = self._number(message, ours)
+                if number is not None:
+                    yield Step(place, ours[number], number)
+
+    def _begun(self, one: Outline) -> int:
+        """Where the transaction commits that a record goes on with; 0 where it begins one itself."""
+        first = self._first_part
+        if not one.head.record.part or first is None:
+            return 0
+        (begin, *_) = journaled.messages_of(self._log.payload(first.position.place))
+        return wire.begin(begin).commit_lsn
+
+    def _number(self, message: bytes, ours: Mapping[int, TableName]) -> int | None:
+        """Which of the schemas a Relation message announces."""
+        said = announced(message)
+        for number in ours:
+            version = self._schemas[number]
+            columns = tuple((c.name, c.type_oid, c.typmod, c.identity) for c in version.columns)
+            alike = (version.oid, version.name, version.replica_identity) == (
+                said.oid,
+                said.name,
+                said.replica_identity,
+            )
+            if alike and columns == said.columns:
+                return number
+        return None
+
+
+def tasks_of(
+    where: Where,
+    plan: Plan,
+    shares: Sequence[Share],
+    relations: Mapping[int, Relation],
+    *,
+    parallelism: int,
+) -> list[ReadTask]:
+    """The window's records in about equal parts; sections without anything of its tables are left out."""
+    pieces = [piece for piece in plan.pieces if piece[2]]
+    if not pieces or not shares:
+        return []
+    total = sum(size for *_, size in pieces)
+    bound = max(1, -(-total // parallelism))
+    tasks: list[ReadTask] = []
+    group: list[tuple[int, int, int]] = []
+    for piece in pieces:
+        group.append(piece)
+        if sum(size for *_, size in group) >= bound:
+            tasks.append(_task(where, plan, shares, relations, group))
+            group = []
+    return [*tasks, _task(where, plan, shares, relations, group)] if group else tasks
+
+
+def _task(
+    where: Where,
+    plan: Plan,
+    shares: Sequence[Share],
+    relations: Mapping[int, Relation],
+    group: Sequence[tuple[int, int, int]],
+) -> JournalTask:
+    return JournalTask(where, group[0][0], group[-1][1], plan.upto, tuple(shares), relations)
+
+
+def changed_by_choice(table: TableName) -> Fault:
+    """The file says that the table stops when its columns change."""
+    return Fault(
+        SCHEMA_CHANGED,
+        f"{table}: its columns have changed, and the pipeline says `on_schema_change: stop`",
+        f"Say evolve, or go on: truecut resume FILE --table {table}",
+    )
