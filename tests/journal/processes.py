@@ -13,8 +13,8 @@ from tests.journal.world import content, texts
 from tests.patience import PATIENCE_S
 from truecut.journal.contract import JournalReader
 
-# A writer is fed in bursts, so that many appends are under way at a time, with pauses that leave the machine to
-# whatever else is tried meanwhile.
+# A writer is fed in bursts, so that many appends are under way at a time, with pauses that leave the machine
+# to whatever else is tried meanwhile.
 AT_ONCE = 50
 PAUSE_S = 0.25
 

@@ -67,9 +67,7 @@ class Trimming:
         }
         bounds = {sink.name: sink.hold_bytes_max for sink in self._pipeline.sinks}
         last = Position(extent.generation, extent.last.record)
-        decision = retain(
-            self._journal, acknowledged, bytes_max=bounds, certified=head, resumes_at=last
-        )
+        decision = retain(self._journal, acknowledged, bytes_max=bounds, certified=head, resumes_at=last)
         for sink in sorted(decision.detached - self._detached):
             log.warning(
                 "%s holds back more of the journal than it may: it is copied anew when it returns", sink
