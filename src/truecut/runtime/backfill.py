@@ -19,10 +19,11 @@ from truecut.config.settings import SourceSettings
 from truecut.errors import Fault, TruecutError
 from truecut.journal.opening import open_reader
 from truecut.model.table import TableName
+from truecut.sources.postgres import unit_faults
 from truecut.sources.postgres.address import journal_of, server_address, units_of
 from truecut.sources.postgres.captured import CapturedLog, Extent
 from truecut.sources.postgres.unit_ledger import Edition
-from truecut.sources.postgres.unit_read import shared_snapshot
+from truecut.sources.postgres.unit_read import is_held, shared_snapshot
 from truecut.sources.postgres.unit_state import Standing, standing
 from truecut.sources.postgres.unit_work import ReadUnit, begin
 from truecut.spark.backfill import run_units
@@ -125,9 +126,7 @@ class Backfill:
             edition, unread = self._edition(table, standing(self._ledger, table, extent))
             if not unread:
                 return []
-            shared = None
-            if not edition.plan.by:  # all of its pages, under one snapshot
-                shared = held.enter_context(shared_snapshot(self._address, edition.plan))
+            shared = None if edition.plan.by else self._shared(table, edition, held)
         except TruecutError as error:
             self._cannot(table, error.fault)
             return []
@@ -137,15 +136,24 @@ class Backfill:
 
     def _edition(self, table: TableName, found: Standing) -> tuple[Edition, Sequence[int]]:
         edition = found.edition
-        if edition is not None and not edition.plan.by and 0 < len(found.unread) < found.units:
-            edition.make_void("its pages were not all read under one snapshot")
-            edition = None
         if edition is None:
             edition = begin(self._address, self._journal, table, ledger=self._ledger, **self._unit_bytes)
             found = Standing(edition, None, tuple(range(len(edition.plan.parts))))
         unread = list(found.unread) if edition.fault is None else []
         random.Random(threading.get_native_id()).shuffle(unread)  # two runners rarely read the same
         return edition, unread
+
+    def _shared(self, table: TableName, edition: Edition, held: ExitStack) -> str:
+        """The snapshot for all pages of a table, of ours or of another run; one that nobody holds any more
+        makes the edition void."""
+        name = edition.share()
+        if name is None:
+            mine = held.enter_context(shared_snapshot(self._address, edition.plan))
+            name = edition.share(mine) or mine
+        if not is_held(self._address, name):
+            edition.make_void("the snapshot of its pages is gone")
+            raise unit_faults.not_ready(table, "the snapshot of its pages is gone")
+        return name
 
     def _job(self, work: Sequence[tuple[TableName, ReadUnit]]) -> bool:
         name_job(self._spark, GROUP)
