@@ -20,7 +20,7 @@ from truecut.errors import Fault, TruecutError
 from truecut.journal.opening import open_reader
 from truecut.model.table import TableName
 from truecut.sources.postgres import unit_faults
-from truecut.sources.postgres.address import journal_of, server_address, units_of
+from truecut.sources.postgres.address import journal_of, postgres_source, server_address, units_of
 from truecut.sources.postgres.captured import CapturedLog, Extent
 from truecut.sources.postgres.unit_ledger import Edition
 from truecut.sources.postgres.unit_read import is_held, shared_snapshot
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-READERS = 4
 ROUND = 4  # units for each reader in a job: another table's turn comes soon
 IDLE_S = 0.5
 REST_S = 5.0  # after a fault
@@ -50,14 +49,13 @@ class Backfill:
         spark: SparkSession,
         source: SourceSettings,
         *,
-        readers: int = READERS,
-        rows_per_s: float | None = None,
         unit_bytes: int | None = None,
     ) -> None:
         self._spark = spark
         self._address, self._journal = server_address(source), journal_of(source)
         self._ledger = units_of(source)
-        self._readers, self._rows_per_s = readers, rows_per_s
+        pace = postgres_source(source.address).pace
+        self._readers, self._rows_per_s = pace.readers, pace.rows_per_s
         self._unit_bytes = {} if unit_bytes is None else {"unit_bytes": unit_bytes}
         self._wanted: frozenset[TableName] = frozenset()
         self._read = frozenset(table.name for table in source.tables if table.backfill != "none")

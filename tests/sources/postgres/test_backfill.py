@@ -17,7 +17,7 @@ from truecut.config.settings import JournalSettings, SourceSettings, TableSettin
 from truecut.journal.reader import LocalReader
 from truecut.model.table import TableName
 from truecut.runtime.backfill import Backfill
-from truecut.sources.postgres.address import PostgresSource
+from truecut.sources.postgres.address import PostgresSource, UnitPace
 from truecut.sources.postgres.captured import CapturedLog
 from truecut.sources.postgres.unit_state import Standing, standing
 
@@ -37,13 +37,13 @@ def backfill_of(spark: SparkSession, copy: Copying) -> Backfill:
     shop = copy.shop
     settings = SourceSettings(
         "postgres",
-        PostgresSource(Secret(shop.conninfo), shop.slot, "truecut"),
+        PostgresSource(Secret(shop.conninfo), shop.slot, "truecut", pace=UnitPace(2, 100_000)),
         "shop",
         JournalSettings(copy.folder / "journal", 1 << 30),
         tuple(TableSettings(name, (), None, False, "count", "backfill") for name in (ITEMS, BAG, BAD)),
         copy.folder / "units",
     )
-    return Backfill(spark, settings, readers=2, unit_bytes=SMALL)
+    return Backfill(spark, settings, unit_bytes=SMALL)
 
 
 def stands(copy: Copying, table: TableName) -> Standing:

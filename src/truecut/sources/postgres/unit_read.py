@@ -20,8 +20,9 @@ import pyarrow as pa
 from psycopg import errors, sql
 
 from truecut.core.visibility import Snapshot
+from truecut.errors import TruecutError
 from truecut.failpoint import failpoint
-from truecut.sources.postgres import unit_faults
+from truecut.sources.postgres import decode, unit_faults
 from truecut.sources.postgres.copied import batches, text_of
 from truecut.sources.postgres.messages import lsn_of
 from truecut.sources.postgres.relation import Relation, RelationColumn
@@ -159,7 +160,7 @@ def _typed(relation: Relation, column: RelationColumn, texts: pa.Array) -> pa.Ar
     try:
         return value_type(column).read(texts)
     except Unfit as unfit:
-        raise unit_faults.unfit(relation.name, column.name, unfit.reason) from None
+        raise TruecutError.of(decode.unfit(relation.name, column.name, unfit.reason)) from None
 
 
 def file_schema(relation: Relation) -> pa.Schema:
