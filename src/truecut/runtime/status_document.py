@@ -92,6 +92,7 @@ class _Status:
             "retained_bytes": self.capture.retained_bytes,
             "full_in_s": self.capture.full_in_s,
             "gap": self.capture.gap,
+            "waits_for": self.capture.waits_for,
             "unrouted": dict(self.reports.totals.unrouted),
             "error": error,
         }
