@@ -92,6 +92,7 @@ class _Status:
             "retained_bytes": self.capture.retained_bytes,
             "full_in_s": self.capture.full_in_s,
             "gap": self.capture.gap,
+            "waits_for": self.capture.waits_for,
             "unrouted": dict(self.reports.totals.unrouted),
             "error": error,
         }
@@ -112,6 +113,8 @@ class _Status:
             report = {"state": "behind", "cursor": None, "lag_ms": None, "error": None}
         lag_ms = self._lag_ms(sink, report)
         state = "paused" if paused else self._state_now(str(report["state"]), lag_ms)
+        if self.capture.state is not None and self._is_left_behind(sink, report):
+            state = "detached"
         return self._line(sink.name, state, {**report, "lag_ms": lag_ms})
 
     def _lag_ms(self, sink: SinkSettings, report: Mapping[str, Any]) -> int | None:
@@ -140,6 +143,16 @@ class _Status:
         if self.standing is None or state not in ("current", "behind", "paused"):
             return state
         return "current" if lag_ms == 0 else "behind"
+
+    def _is_left_behind(self, sink: SinkSettings, report: Mapping[str, Any]) -> bool:
+        """Whether the journal goes on without it: a copy stands before its oldest position."""
+        oldest = self._source()["oldest"]
+        told: Mapping[str, Any] = report.get("tables", {})
+        places = [told[table].get("durable") for table in sink.modes if table in told]
+        return oldest is not None and any(
+            at is not None and at < oldest and at.partition("-")[0] == oldest.partition("-")[0]
+            for at in places
+        )
 
     def _retired(self, name: str, report: Mapping[str, Any]) -> dict[str, Any]:
         return self._line(name, "retired", {**report, "lag_ms": None, "error": None})
