@@ -39,7 +39,9 @@ def test_every_setting_is_resolved(folder: Folder) -> None:
     assert folder.load(VALID) == Pipeline(
         name="tenants",
         path=base / "p.yaml",
-        source=SourceSettings("ducklake", source, "tenants", journal, tables),
+        source=SourceSettings(
+            "ducklake", source, "tenants", journal, tables, base / ".truecut/tenants/units"
+        ),
         tables=tables,
         sinks=tuple(
             SinkSettings(name, "ducklake", lake(base, catalog, data), route, "refuse", modes, 10 << 30)

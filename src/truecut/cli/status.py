@@ -102,7 +102,8 @@ def _capture(source: Mapping[str, Any]) -> str:
     held = "" if kept is None else f"; the source keeps {kept:,} bytes of its log for it"
     full = "" if full_s is None else f", its disk is full in {full_s / 3600:.1f} h at this pace"
     gap = "" if source["gap"] is None else f"; it began anew: {source['gap']}"
-    return f"capture: {source['captured_by']}, released up to {source['released']}{held}{full}{gap}"
+    waits = "" if source["waits_for"] is None else f"; it waits: {source['waits_for']}"
+    return f"capture: {source['captured_by']}, released up to {source['released']}{held}{full}{gap}{waits}"
 
 
 def _sink(sink: Mapping[str, Any]) -> list[str]:

@@ -19,10 +19,11 @@ from truecut.config.settings import SourceSettings
 from truecut.errors import Fault, TruecutError
 from truecut.journal.opening import open_reader
 from truecut.model.table import TableName
-from truecut.sources.postgres.address import journal_of, server_address, units_of
+from truecut.sources.postgres import unit_faults
+from truecut.sources.postgres.address import journal_of, postgres_source, server_address, units_of
 from truecut.sources.postgres.captured import CapturedLog, Extent
 from truecut.sources.postgres.unit_ledger import Edition
-from truecut.sources.postgres.unit_read import shared_snapshot
+from truecut.sources.postgres.unit_read import is_held, shared_snapshot
 from truecut.sources.postgres.unit_state import Standing, standing
 from truecut.sources.postgres.unit_work import ReadUnit, begin
 from truecut.spark.backfill import run_units
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-READERS = 4
 ROUND = 4  # units for each reader in a job: another table's turn comes soon
 IDLE_S = 0.5
 REST_S = 5.0  # after a fault
@@ -49,14 +49,13 @@ class Backfill:
         spark: SparkSession,
         source: SourceSettings,
         *,
-        readers: int = READERS,
-        rows_per_s: float | None = None,
         unit_bytes: int | None = None,
     ) -> None:
         self._spark = spark
         self._address, self._journal = server_address(source), journal_of(source)
         self._ledger = units_of(source)
-        self._readers, self._rows_per_s = readers, rows_per_s
+        pace = postgres_source(source.address).pace
+        self._readers, self._rows_per_s = pace.readers, pace.rows_per_s
         self._unit_bytes = {} if unit_bytes is None else {"unit_bytes": unit_bytes}
         self._wanted: frozenset[TableName] = frozenset()
         self._read = frozenset(table.name for table in source.tables if table.backfill != "none")
@@ -125,9 +124,7 @@ class Backfill:
             edition, unread = self._edition(table, standing(self._ledger, table, extent))
             if not unread:
                 return []
-            shared = None
-            if not edition.plan.by:  # all of its pages, under one snapshot
-                shared = held.enter_context(shared_snapshot(self._address, edition.plan))
+            shared = None if edition.plan.by else self._shared(table, edition, held)
         except TruecutError as error:
             self._cannot(table, error.fault)
             return []
@@ -137,15 +134,24 @@ class Backfill:
 
     def _edition(self, table: TableName, found: Standing) -> tuple[Edition, Sequence[int]]:
         edition = found.edition
-        if edition is not None and not edition.plan.by and 0 < len(found.unread) < found.units:
-            edition.make_void("its pages were not all read under one snapshot")
-            edition = None
         if edition is None:
             edition = begin(self._address, self._journal, table, ledger=self._ledger, **self._unit_bytes)
             found = Standing(edition, None, tuple(range(len(edition.plan.parts))))
         unread = list(found.unread) if edition.fault is None else []
         random.Random(threading.get_native_id()).shuffle(unread)  # two runners rarely read the same
         return edition, unread
+
+    def _shared(self, table: TableName, edition: Edition, held: ExitStack) -> str:
+        """The snapshot for all pages of a table, of ours or of another run; one that nobody holds any more
+        makes the edition void."""
+        name = edition.share()
+        if name is None:
+            mine = held.enter_context(shared_snapshot(self._address, edition.plan))
+            name = edition.share(mine) or mine
+        if not is_held(self._address, name):
+            edition.make_void("the snapshot of its pages is gone")
+            raise unit_faults.not_ready(table, "the snapshot of its pages is gone")
+        return name
 
     def _job(self, work: Sequence[tuple[TableName, ReadUnit]]) -> bool:
         name_job(self._spark, GROUP)

@@ -19,6 +19,7 @@ class Captured:
     retained_bytes: int | None = None
     full_in_s: float | None = None
     gap: str | None = None
+    waits_for: str | None = None
 
 
 def control_name(pipeline: Pipeline) -> str:
@@ -39,4 +40,5 @@ def captured(pipeline: Pipeline) -> Captured:
         retained_bytes=told.get("wal_retained_bytes"),
         full_in_s=told.get("wal_full_in_s"),
         gap=told.get("gap"),
+        waits_for=told.get("waits_for") if reports.running else None,
     )

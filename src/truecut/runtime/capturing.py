@@ -41,10 +41,10 @@ def capture(pipeline: Pipeline, *, owner: str, stop: threading.Event, once: bool
     """Until `stop` is set, or, `once`, until everything that is there is captured."""
     control = open_control(pipeline.control, pipeline=control_name(pipeline))
     address = server_address(pipeline.source)
-    running: list[Capture] = []
+    running: list[_Tended] = []
 
     def report() -> dict[str, Any]:
-        told = running[-1].progress.document() if running else {}
+        told = running[-1].document() if running else {}
         return {**told, "seen_at_ms": time.time_ns() // 1_000_000}
 
     lease = CaptureLease(
@@ -54,8 +54,8 @@ def capture(pipeline: Pipeline, *, owner: str, stop: threading.Event, once: bool
 
     def make(journal: Journal, check: Callable[[], None]) -> _Tended:
         made = Capture(address, journal, check=check, budget=budget, spool_folder=_spool(pipeline))
-        running[:] = [made]
-        return _Tended(made, pipeline, journal)
+        running[:] = [_Tended(made, pipeline, journal)]
+        return running[0]
 
     try:
         watch(
@@ -77,7 +77,14 @@ class _Tended:
     pipeline: Pipeline
     journal: Journal
 
+    def document(self) -> dict[str, Any]:
+        """For `status`: how it is, and why it waits while it does."""
+        hindrance = self.journal.hindrance()
+        waits = None if hindrance is None else hindrance.message
+        return {**self.capture.progress.document(), "waits_for": waits}
+
     def run(self, stop: Callable[[bool], bool]) -> None:
+        """Until `stop` says so."""
         trimming = Trimming(self.pipeline, self.journal)
         try:
             self.capture.run(stop)

@@ -95,6 +95,7 @@ class _Status:
             "retained_bytes": self.capture.retained_bytes,
             "full_in_s": self.capture.full_in_s,
             "gap": self.capture.gap,
+            "waits_for": self.capture.waits_for,
             "unrouted": dict(self.reports.totals.unrouted),
             "error": error,
         }
@@ -114,6 +115,8 @@ class _Status:
         report = told or {"state": "behind", "cursor": None, "lag_ms": None, "error": None}
         lag_ms = self._lag_ms(sink, report)
         state = "paused" if paused else self._state_now(str(report["state"]), lag_ms)
+        if self.capture.state is not None and self._is_left_behind(sink, report):
+            state = "detached"
         unknown = self.reports.running and not told and sink.name not in self.reports.owners
         return self._line(sink.name, state, {**report, "lag_ms": lag_ms}, note=ADDED if unknown else None)
 
@@ -144,11 +147,10 @@ class _Status:
             return state
         return "current" if lag_ms == 0 else "behind"
 
-    def _removed(self, name: str, report: Mapping[str, Any]) -> dict[str, Any]:
-        """Retired, unless some run has its lease: that one still delivers to it."""
-        if name in self.reports.owners:
-            return self._line(name, str(report["state"]), report, in_file=False, note=REMOVED)
-        return self._line(name, "retired", {**report, "lag_ms": None, "error": None}, in_file=False)
+        if self.capture.state is not None and self._is_left_behind(sink, report):
+            state = "detached"
+        unknown = self.reports.running and not told and sink.name not in self.reports.owners
+        return self._line(sink.name, state, {**report, "lag_ms": lag_ms}, note=ADDED if unknown else None)
 
     def _line(
         self,

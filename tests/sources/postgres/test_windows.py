@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import pickle
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,15 @@ import pytest
 from tests.postgres_server import PostgresServer
 from tests.sources.postgres.piped import BOTH, Mirror, Piped, frontier, pipeline_document
 from truecut.config.kinds import SOURCES
-from truecut.errors import TruecutError
+from truecut.errors import Fault, TruecutError
+from truecut.journal.local import remove_log
 from truecut.model import change
 from truecut.model.position import Position
 from truecut.model.table import TableName
-from truecut.sources.contract import Source, WindowLimits
+from truecut.runtime.capturing import drop_at_source
+from truecut.sources.contract import Source, TableFacts, TableRead, WindowLimits
 from truecut.sources.postgres.messages import lsn_of
+from truecut.sources.registry import survey_source
 
 _numbers = itertools.count(1)
 ORDERS = "public.orders"
@@ -82,6 +86,14 @@ def work(rng: random.Random, sessions: list[psycopg.Connection[Any]], steps: int
                 one.rollback() if rng.random() < 0.3 else one.commit()
 
 
+def large(one: psycopg.Connection[Any]) -> None:
+    """A transaction of several records, over both tables, that changes its own rows again."""
+    one.execute("INSERT INTO orders SELECT n, 'l', repeat('y', 900) FROM generate_series(5000, 6200) n")
+    one.execute('INSERT INTO "Lines of ""it""" SELECT n, \'l\', n FROM generate_series(5000, 5100) n')
+    one.execute("UPDATE orders SET what = 'm' WHERE id BETWEEN 5500 AND 6100")
+    one.commit()
+
+
 def assert_same(mirror: Mirror, session: psycopg.Connection[Any]) -> None:
     assert mirror.content(ORDERS, ("id", "what", "big")) == sorted(
         session.execute("SELECT id, what, big FROM orders").fetchall(), key=repr
@@ -114,6 +126,8 @@ def test_what_windows_tell_is_the_source_at_every_frontier(piped: Piped) -> None
         work(rng, sessions, 80)
         for one in sessions:  # a slot waits for those that are under way
             one.commit()
+        if round_ == 0:
+            large(sessions[0])
         if round_ == 1:
             with piped.connect() as connection:
                 connection.execute('TRUNCATE orders, "Lines of ""it"""')
@@ -198,8 +212,10 @@ def test_two_schemas_in_one_transaction_are_told_in_the_later_ones_columns(piped
     at = piped.begin(source)
     with piped.connect() as connection:
         connection.execute(
-            "BEGIN; INSERT INTO orders VALUES (1, 'a', 'b'); ALTER TABLE orders ADD COLUMN n int; "
-            "INSERT INTO orders VALUES (2, 'a', 'b', 9); COMMIT"
+            "BEGIN; INSERT INTO orders VALUES (1, 'a', 'b'); "
+            "INSERT INTO orders SELECT n, 'l', repeat('y', 900) FROM generate_series(5000, 6200) n; "
+            "ALTER TABLE orders ADD COLUMN n int; INSERT INTO orders VALUES (2, 'a', 'b', 9); "
+            "DELETE FROM orders WHERE id >= 5000; COMMIT"
         )
     piped.capture()
     mirror = Mirror({ORDERS: ("id",), LINES: ("b", "a")})
@@ -267,3 +283,76 @@ def test_what_was_never_captured_is_waited_for_and_what_is_gone_is_a_gap(piped: 
     piped.document["spec"]["tables"] = [missing]
     seen = piped.source().observe()
     assert list(map(str, seen.unready)) == ["public.nowhere"]
+
+
+def test_a_slot_that_is_made_anew_is_another_source(piped: Piped) -> None:
+    """Behind a gap everything has another identity, and begins later: nothing is read across it. So does what
+    is captured after the journal was lost."""
+    source = piped.source()
+    piped.begin(source)
+    before = source.observe()
+    piped.close()  # drops the slot
+    with piped.connect() as connection:
+        connection.execute("INSERT INTO orders VALUES (1, 'a', 'b')")
+    piped.capture()
+    after = source.observe()
+    assert after.identity != before.identity
+    assert after.oldest > before.head
+    remove_log(piped.pipeline().state / "journal")
+    piped.capture()
+    assert piped.source().observe().identity not in (before.identity, after.identity)
+
+
+def test_a_table_that_joins_the_pipeline_is_published_and_one_of_somebody_else_is_left(piped: Piped) -> None:
+    """A publication that we made takes up new tables of the file, and goes with `drop`; another one stays as
+    it is. The slot goes in any case."""
+    source = piped.source()
+    piped.begin(source)
+    with piped.connect() as connection:
+        connection.execute("CREATE TABLE later (id int PRIMARY KEY); CREATE TABLE tmp_x (id int PRIMARY KEY)")
+    source = piped.source()
+    at = piped.begin(source)
+    with piped.connect() as connection:
+        connection.execute("INSERT INTO later VALUES (1); INSERT INTO tmp_x VALUES (1)")
+    piped.capture()
+    window = piped.window(source, at, source.observe().head)
+    assert [str(name) for name in window.schemas] == ["public.later"]
+    name = piped.pipeline().name
+    with piped.connect() as connection:
+        connection.execute(f"COMMENT ON PUBLICATION truecut_{name} IS 'mine'".encode())
+    assert drop_at_source(piped.pipeline()) == ([f"slot truecut_{name}"], [f"publication truecut_{name}"])
+
+
+def test_what_a_survey_tells(piped: Piped) -> None:
+    """Before anything is captured: fit, sizes, tables as `init` lists them, and that nothing was written;
+    afterwards what is outstanding behind a place."""
+    pipeline = piped.pipeline()
+    survey = survey_source(pipeline.source)
+    seen = survey.observe()
+    assert survey.check(seen).outcome == "ok"
+    orders = TableRead(TableName("public", "orders"), ("id",), None)
+    facts = survey.facts(orders, seen)
+    assert isinstance(facts, TableFacts)
+    missing = survey.facts(TableRead(TableName("public", "nowhere"), ("id",), None), seen)
+    assert isinstance(missing, Fault)
+    assert survey.key_counts(orders, seen) == (0, 0)
+    assert survey.key_counts(TableRead(orders.name, ("what",), None), seen) == (0, 0)
+    begun = SOURCES["postgres"].begin(piped.conninfo, folder=piped.folder)
+    assert begun.tables is not None
+    assert [(one.name, one.key) for one in begun.tables] == [
+        ('Lines of "it"', ("b", "a")),
+        ("orders", ("id",)),
+    ]
+    assert piped.conninfo not in begun.section
+    with piped.connect() as connection:
+        assert connection.execute("SELECT count(*) FROM pg_publication").fetchone() == (0,)
+    at = piped.begin(piped.source())
+    with piped.connect() as connection:
+        connection.execute("INSERT INTO orders SELECT n, 'a', 'b' FROM generate_series(1, 5) n")
+    piped.capture()
+    survey = survey_source(pipeline.source)
+    seen = survey.observe()
+    assert survey.outstanding(orders.name, after=at, seen=seen).changes == 5
+    (place, committed_ms), *_ = survey.commits(after=at, seen=seen)
+    assert at < place <= seen.head
+    assert abs(committed_ms - time.time() * 1000) < 3_600_000

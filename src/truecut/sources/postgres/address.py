@@ -18,6 +18,15 @@ from truecut.sources.postgres import server
 from truecut.sources.postgres.unit_ledger import UnitLedger
 
 NAME_MAX = 63
+READERS = 4  # of units, at once
+
+
+@dataclass(frozen=True, slots=True)
+class UnitPace:
+    """How fast tables are read."""
+
+    readers: int = READERS
+    rows_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +37,7 @@ class PostgresSource:
     slot: str | None = None  # None: named after the pipeline
     publication: str | None = None
     budget: WalBudget | None = None
+    pace: UnitPace = UnitPace()
 
     def identity(self, folders: dict[str, str]) -> Hashable:
         """That of a sink which would write into the very tables that are read."""

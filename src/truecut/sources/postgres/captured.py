@@ -8,6 +8,7 @@ looked at; nothing is read across a gap.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from truecut.sources.postgres.lineage import Place
 from truecut.sources.postgres.messages import lsn_of
 
 REMEMBERED_MAX = 256
+FRESH_S = 1.0  # a head that has not moved is not looked behind more often
 BACK, BACK_MAX = 1024, 64  # records at once, and how often, when one looks back
 
 
@@ -63,19 +65,24 @@ class CapturedLog:
     """One journal, with what was found in it before."""
 
     reader: JournalReader
+    _last: tuple[Position, float, Extent] | None = None  # head, when
     _first: tuple[tuple[int, int], Mark] | None = None  # of (oldest record, generation)
     _marks: dict[int, Mark] = field(default_factory=dict)  # by what was asked for
 
     def extent(self) -> Extent | None:
         """What there is now; None before anything was captured."""
         head = self.reader.head()
+        if self._last is not None and self._last[0] == head and time.monotonic() < self._last[1] + FRESH_S:
+            return self._last[2]
         found = None if head is None else journaled.last_marker(self.reader, head)
         if head is None or found is None:
             return None
         place, written_ms = journaled.place_at(self.reader, found[0], head)
         generation = next(self._heads(found[0], found[0])).head.generation
         last = Mark(found[0], place.lsn)
-        return Extent(generation, self._first_mark(generation, last), last, place, written_ms)
+        extent = Extent(generation, self._first_mark(generation, last), last, place, written_ms)
+        self._last = head, time.monotonic(), extent
+        return extent
 
     def before(self, extent: Extent, lsn: int) -> Mark:
         """The last marker at or before an LSN, which must not be before the first."""

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from truecut.errors import Fault
 from truecut.journal.decoding import RECORD, Changes, changes_schema
 from truecut.model import change
+from truecut.model.table import TableName
 from truecut.sources.postgres import stream as streams
 from truecut.sources.postgres.relation import Relation, RelationColumn
 from truecut.sources.postgres.rows import Events, Rows, absent_columns, events_of, read_rows
@@ -219,7 +220,7 @@ def _changes(stream: Stream, found: _Found, relation: Relation) -> TableChanges:
     try:
         return TableChanges(relation, _batch(stream, found, relation, rows, events))
     except _Stopped as stopped:
-        bad, fault = int(events.message[stopped.event]), _unfit(relation, stopped)
+        bad, fault = int(events.message[stopped.event]), unfit(relation.name, stopped.column, stopped.reason)
     # Only what comes before its transaction; there another column may stop the table earlier still.
     transactions = stream.transaction[found.messages]
     before = _changes(stream, found.slice(0, int(np.searchsorted(transactions, transactions[bad]))), relation)
@@ -228,10 +229,11 @@ def _changes(stream: Stream, found: _Found, relation: Relation) -> TableChanges:
     return TableChanges(relation, before.rows, Stop(_place(stream, found.messages[bad]), fault))
 
 
-def _unfit(relation: Relation, stopped: _Stopped) -> Fault:
+def unfit(table: TableName, column: str, reason: str) -> Fault:
+    """A value that its column's type cannot hold, of a change or of a row that was read."""
     return Fault(
         VALUE_UNFIT,
-        f"{relation.name}: a value of column {stopped.column} cannot be stored: {stopped.reason}",
+        f"{table}: a value of column {column} cannot be stored: {reason}",
         "Correct the value at the source, or give the column a type that is stored as text"
         " (docs/postgres-types.md), then backfill the table.",
     )

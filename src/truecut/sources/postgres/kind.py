@@ -15,7 +15,7 @@ from truecut.config.secret import Secret
 from truecut.config.section import Section, Size, SourceSection, Text
 from truecut.config.settings import SourceSettings
 from truecut.core.capture import WalBudget
-from truecut.sources.postgres.address import NAME_MAX, PostgresSource
+from truecut.sources.postgres.address import NAME_MAX, READERS, PostgresSource, UnitPace
 from truecut.sources.postgres.messages import lsn_of
 
 if TYPE_CHECKING:
@@ -39,6 +39,17 @@ class WalBudgetSection(Section):
     )
 
 
+class BackfillSection(Section):
+    """How tables that have content are read."""
+
+    connections_max: int = Field(
+        default=READERS, ge=1, le=256, description="How many units are read at once, by a session each."
+    )
+    rows_per_s: int | None = Field(
+        default=None, ge=1, description="How many rows a second are read at most, by all of them together."
+    )
+
+
 class PostgresSourceSection(SourceSection):
     """A live PostgreSQL, 15 or newer, whose changes are captured from a logical replication slot."""
 
@@ -54,6 +65,9 @@ class PostgresSourceSection(SourceSection):
     )
     wal_budget: WalBudgetSection | None = Field(
         default=None, description="How much of its log the server may keep for us, and what then."
+    )
+    backfill: BackfillSection = Field(
+        default_factory=BackfillSection, description="How tables that have content are read."
     )
 
 
@@ -88,7 +102,8 @@ class PostgresSourceKind:
             raise Unusable("slot", "a slot's name has small letters, digits and _, at most 63 of them")
         if section.publication is not None and len(section.publication.encode()) > NAME_MAX:
             raise Unusable("publication", "longer than the 63 bytes that PostgreSQL's names have")
-        return PostgresSource(Secret(section.dsn), section.slot, section.publication, _budget(section))
+        pace = UnitPace(section.backfill.connections_max, section.backfill.rows_per_s)
+        return PostgresSource(Secret(section.dsn), section.slot, section.publication, _budget(section), pace)
 
     def tables(self, settings: SourceSettings) -> Sequence[FoundTable]:
         """Every table of its own."""

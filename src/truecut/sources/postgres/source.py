@@ -77,6 +77,7 @@ class CapturedSource:
         self._units = units_of(settings)
         self._log = CapturedLog(open_reader(self._where))
         self._schemas = Schemas(self._log)
+        self._identity = ""
         self._seen = _Seen()
         self._known: dict[tuple[TableName, int], Known] = {}  # (table, place) → its schema there
         self._lock = threading.RLock()
@@ -121,6 +122,10 @@ class CapturedSource:
             extent = None
         if extent is None:
             raise faults.not_captured_yet()
+        if extent.identity != self._identity:  # places of another log mean nothing in this one
+            self._identity = extent.identity
+            self._known.clear()
+            self._seen.latest.clear()
         return extent
 
     def _look_at_catalog(self, extent: Extent) -> None:

@@ -6,18 +6,7 @@ from truecut.errors import Retry, TruecutError
 from truecut.model.table import TableName
 from truecut.sources.postgres.faults import identifier
 
-VALUE_UNFIT = "TC3050"
 TABLE_CHANGED = "TC2130"
-
-
-def unfit(table: TableName, column: str, reason: str) -> TruecutError:
-    """As the stream's decoder says it."""
-    return TruecutError(
-        VALUE_UNFIT,
-        f"{table}: a value of column {column} cannot be stored: {reason}",
-        fix="Correct the value at the source, or give the column a type that is stored as text"
-        " (docs/postgres-types.md), then backfill the table.",
-    )
 
 
 def table_changed(table: TableName) -> TruecutError:

@@ -4,6 +4,7 @@
     <folder>/<table>/<edition>/<unit>.<reading>.json  a unit that was read: its evidence, its file
     <folder>/<table>/<edition>/<unit>.<reading>.torn  that reading is void: where a value was missing
     <folder>/<table>/<edition>/void                   the edition is of no use any more, and why
+    <folder>/<table>/<edition>/shared                 the snapshot of all pages, of a table without a key
     <folder>/<table>/<edition>/fault                  the table cannot be read before somebody mends it
 
 A record stands in the same folder as its file, not in the control store: executors write both, nobody has to
@@ -34,7 +35,7 @@ from truecut.model.position import Position
 from truecut.model.table import TableName
 from truecut.sources.postgres.units import Plan
 
-_PLAN, _VOID, _FAULT = "plan.json", "void", "fault"
+_PLAN, _VOID, _FAULT, _SHARED = "plan.json", "void", "fault", "shared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,16 @@ class Edition:
     def make_void(self, why: str) -> None:
         """Whatever is read next is of another edition."""
         _publish(self.folder / _VOID, why)
+
+    def share(self, name: str | None = None) -> str | None:
+        """The snapshot under which all pages of a table without a key are read: whoever names one first
+        decides. None: nobody has."""
+        if name is not None:
+            _publish(self.folder / _SHARED, name)
+        try:
+            return (self.folder / _SHARED).read_text()
+        except FileNotFoundError:
+            return None
 
     @property
     def fault(self) -> Fault | None:

@@ -15,16 +15,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
 import pyarrow as pa
 from psycopg import errors, sql
 
 from truecut.core.visibility import Snapshot
+from truecut.errors import TruecutError
 from truecut.failpoint import failpoint
-from truecut.sources.postgres import unit_faults
+from truecut.sources.postgres import decode, unit_faults
 from truecut.sources.postgres.copied import batches, text_of
 from truecut.sources.postgres.messages import lsn_of
 from truecut.sources.postgres.relation import Relation, RelationColumn
-from truecut.sources.postgres.server import Address, Connection, answering, connect, user_of
+from truecut.sources.postgres.server import Address, Connection, answering, connect, fault_of, user_of
 from truecut.sources.postgres.types import value_type
 from truecut.sources.postgres.unit_ledger import UnitRecord
 from truecut.sources.postgres.units import Plan, condition, describe, identity_columns
@@ -124,6 +126,21 @@ def shared_snapshot(address: Address, plan: Plan) -> Iterator[str]:
         connection.close()
 
 
+def is_held(address: Address, shared: str) -> bool:
+    """Whether somebody still holds a snapshot that was shared."""
+    connection = connect(address)
+    try:
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(shared)))
+    except (errors.InvalidParameterValue, errors.UndefinedObject):
+        return False
+    except psycopg.Error as error:
+        raise fault_of(address, "look for a snapshot", error) from None
+    finally:
+        connection.close()
+    return True
+
+
 def _rows(connection: Connection, plan: Plan, index: int) -> Iterator[pa.RecordBatch]:
     columns = plan.relation.columns
     query = sql.SQL("COPY (SELECT {} FROM {} WHERE {}) TO STDOUT (FORMAT binary)").format(
@@ -143,7 +160,7 @@ def _typed(relation: Relation, column: RelationColumn, texts: pa.Array) -> pa.Ar
     try:
         return value_type(column).read(texts)
     except Unfit as unfit:
-        raise unit_faults.unfit(relation.name, column.name, unfit.reason) from None
+        raise TruecutError.of(decode.unfit(relation.name, column.name, unfit.reason)) from None
 
 
 def file_schema(relation: Relation) -> pa.Schema:
