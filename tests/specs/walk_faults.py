@@ -123,10 +123,11 @@ FAULTS: dict[str, tuple[str, Leaves]] = {
     "stale_seed": (
         "StartSeed",
         {
-            "delivery.to_seed": lambda sink, head, now_ms: _to_seed(
+            "delivery.to_seed": lambda sink, head, now_ms, unready: _to_seed(
                 sink.with_copies({t: replace(c, durable=None) for t, c in sink.copies.items()}),
                 head,
                 now_ms=now_ms,
+                unready=unready,
             )
         },
     ),

@@ -39,6 +39,7 @@ def is_captured(pipeline: Pipeline) -> bool:
 
 def capture(pipeline: Pipeline, *, owner: str, stop: threading.Event, once: bool = False) -> None:
     """Until `stop` is set, or, `once`, until everything that is there is captured."""
+    spool = _spool(pipeline)
     control = open_control(pipeline.control, pipeline=control_name(pipeline))
     address = server_address(pipeline.source)
     running: list[_Tended] = []
@@ -53,7 +54,7 @@ def capture(pipeline: Pipeline, *, owner: str, stop: threading.Event, once: bool
     budget = postgres_source(pipeline.source.address).budget
 
     def make(journal: Journal, check: Callable[[], None]) -> _Tended:
-        made = Capture(address, journal, check=check, budget=budget, spool_folder=_spool(pipeline))
+        made = Capture(address, journal, check=check, budget=budget, spool_folder=spool)
         running[:] = [_Tended(made, pipeline, journal)]
         return running[0]
 
