@@ -147,10 +147,21 @@ class _Status:
             return state
         return "current" if lag_ms == 0 else "behind"
 
-        if self.capture.state is not None and self._is_left_behind(sink, report):
-            state = "detached"
-        unknown = self.reports.running and not told and sink.name not in self.reports.owners
-        return self._line(sink.name, state, {**report, "lag_ms": lag_ms}, note=ADDED if unknown else None)
+    def _is_left_behind(self, sink: SinkSettings, report: Mapping[str, Any]) -> bool:
+        """Whether the journal goes on without it: a copy stands before its oldest position."""
+        oldest = self._source()["oldest"]
+        told: Mapping[str, Any] = report.get("tables", {})
+        places = [told[table].get("durable") for table in sink.modes if table in told]
+        return oldest is not None and any(
+            at is not None and at < oldest and at.partition("-")[0] == oldest.partition("-")[0]
+            for at in places
+        )
+
+    def _removed(self, name: str, report: Mapping[str, Any]) -> dict[str, Any]:
+        """Retired, unless some run has its lease: that one still delivers to it."""
+        if name in self.reports.owners:
+            return self._line(name, str(report["state"]), report, in_file=False, note=REMOVED)
+        return self._line(name, "retired", {**report, "lag_ms": None, "error": None}, in_file=False)
 
     def _line(
         self,
