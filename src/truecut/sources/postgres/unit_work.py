@@ -91,7 +91,13 @@ class ReadUnit:
         path = edition.new_file(self.unit)
         try:
             record = read_unit(
-                self.address, edition.plan, self.unit, path, shared=self.shared, fits=self._fits()
+                self.address,
+                edition.plan,
+                self.unit,
+                path,
+                shared=self.shared,
+                fits=self._fits(),
+                pause=self._pause(),
             )
         except TruecutError as error:
             path.unlink(missing_ok=True)
@@ -99,6 +105,9 @@ class ReadUnit:
                 edition.make_void("its columns have changed meanwhile")
             elif error.fault.retry is Retry.NOT_RETRYABLE:
                 edition.fail(error.fault)
+            raise
+        except BaseException:  # a full disk, for one: every attempt would leave more of it
+            path.unlink(missing_ok=True)
             raise
         edition.finished(self.unit, record)
         return record.rows
