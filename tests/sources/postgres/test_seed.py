@@ -118,7 +118,7 @@ def test_pages_under_several_snapshots_are_not_put_together(server: PostgresServ
             connection.execute("INSERT INTO bag VALUES (0, 0, NULL)")
             copy.read(edition, unit)
         at, _ = at_source_now(shop, [])
-        with pytest.raises(AssertionError, match="several snapshots"):
+        with pytest.raises(TruecutError, match="several snapshots"):
             copy.seeded("bag", at)
         assert copy.ledger.current(TableName("public", "bag")).void  # type: ignore[union-attr]
 
