@@ -347,6 +347,6 @@ def test_what_the_protocol_does_not_allow_is_refused(sent: Sequence[bytes]) -> N
 def test_a_transaction_that_finds_no_room_is_tried_again(tmp_path: Path) -> None:
     """The folder for temporary files is gone or full: said as what it is, and not the end of capture."""
     spool = Spool(tmp_path / "gone", memory_max=1000)
-    with pytest.raises(TruecutError, match="TC2117") as caught:
+    with pytest.raises(TruecutError, match="TC2126") as caught:
         spool.add([bytes(2000)])
     assert caught.value.fault.retry is Retry.RETRYABLE

@@ -178,7 +178,7 @@ def failed(what: str, state: str) -> TruecutError:
 def no_room(reason: str) -> TruecutError:
     """A large transaction waits on disk until it commits."""
     return TruecutError(
-        "TC2117",
+        "TC2126",
         f"a large transaction of the source cannot be set aside ({reason})",
         fix="Free space in the folder for temporary files (TMPDIR); a run tries again by itself.",
         retry=Retry.RETRYABLE,
