@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.content.conftest import KINDS, MakeMirrors
+from truecut.model.change import INSERT, OP
 from truecut.spark.wave.route import TableRoute, route
 
 
@@ -136,7 +137,8 @@ def test_a_nul_in_a_text_key(make_mirrors: MakeMirrors, kind: str) -> None:
 
 def test_a_route_in_time_is_spelled_in_utc() -> None:
     """Whatever time zone DuckDB's own connection, the process or the machine has."""
-    rows = pa.table({"at": pa.array([0], pa.timestamp("us", "UTC"))})
+    at = pa.array([0], pa.timestamp("us", "UTC"))
+    rows = pa.table({OP: pa.array([INSERT], pa.uint8()), "at": at})
     duckdb.execute("SET TimeZone = 'Asia/Tokyo'")
     try:
         routed = route(rows, TableRoute("at", (), {"1970-01-01 00:00:00+00": (0,)}))
@@ -153,7 +155,8 @@ import pyarrow as pa
 from truecut.spark.wave.route import TableRoute, route
 
 def one(n):
-    rows = pa.table({"r": pa.array([n % 7] * 5000 + [n % 5] * 5000, pa.int32())})
+    routes = pa.array([n % 7] * 5000 + [n % 5] * 5000, pa.int32())
+    rows = pa.table({"_truecut_op": pa.array([1] * 10000, pa.uint8()), "r": routes})
     how = TableRoute("r", (), {str(v): (v,) for v in range(7)})
     return sum(share.num_rows for _, share in route(rows, how).shares)
 
