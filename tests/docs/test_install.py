@@ -66,10 +66,12 @@ def test_a_wheel_holds_the_whole_package(wheel: Path) -> None:
     """Every module and every file beside them."""
     kept = {".py", ".properties", ".typed"}
     source = ROOT / "src"
-    wanted = {str(path.relative_to(source)) for path in source.rglob("*") if path.suffix in kept}
+    files = (source / "truecut").rglob("*")
+    wanted = {str(path.relative_to(source)) for path in files if path.suffix in kept}
     with zipfile.ZipFile(wheel) as content:
         held = set(content.namelist())
-    assert {name for name in wanted if "egg-info" not in name} - held == set()
+    assert wanted - held == set()
+    assert not [name for name in held if name.startswith("truecut_verify")]  # a distribution of its own
 
 
 def test_an_installed_wheel_works_from_any_folder(installed: Path, tmp_path: Path) -> None:
