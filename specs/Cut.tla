@@ -12,7 +12,9 @@
 (* commits. Transactions count in the order of their commits; a position   *)
 (* is a place in the log, and a frontier that of a commit. A slot gives    *)
 (* the log from where it was made, and says which transactions lie before  *)
-(* that.                                                                   *)
+(* that. It gives the rows of a table from where the table was published:  *)
+(* what a transaction wrote before that is not sent, though it may commit  *)
+(* long after. So no unit is read before all who had written have ended.   *)
 (*                                                                         *)
 (* A unit's hi is the last commit that its snapshot saw. Its lo is the     *)
 (* last place before the first transaction that it did not see, hi at the  *)
@@ -42,6 +44,7 @@ CONSTANTS
   Splits,        \* keys at which a unit may be split later on
   Workers,       \* how many units are read at a time
   SlotFirst,     \* whether the slot is there before the first transaction
+  PublishedFirst,\* whether the table is published before the first transaction
   MaxFaults,     \* crashes
   MaxEditions,   \* how often the table is backfilled
   Bugs
@@ -53,13 +56,14 @@ VARIABLES
   xids,      \* [transaction -> [0: its id, 1..: those of its subtransactions]]; 0: none yet
   ended,     \* transactions that are over for everybody; until then they count as running
   slot,      \* where the log begins, and a snapshot of what lies before; None: not made yet
+  published, \* from where the log has the rows of the table; None: it is not published yet
   work,      \* [unit -> what a worker has of it; volatile]
   ledger,    \* [unit -> its record in the journal], durable; its domain is the plan
   sink,      \* one commit: cursor, rows, applied units, floors of those to come, edition
   faults
 
 source == <<txns, wal, pc, xids, ended>>
-vars == <<txns, wal, pc, xids, ended, slot, work, ledger, sink, faults>>
+vars == <<txns, wal, pc, xids, ended, slot, published, work, ledger, sink, faults>>
 
 None == [phase |-> "none"]
 NoRow == [a |-> 0, b |-> 0]
@@ -142,25 +146,25 @@ WriteRow == \E t \in Ids :
      /\ wal' = wal \o new
      /\ xids' = IF new = <<>> THEN xids ELSE [xids EXCEPT ![t] = Numbered(t, new[1].sub)]
   /\ pc' = [pc EXCEPT ![t] = @ + 1]
-  /\ UNCHANGED <<txns, ended, slot, work, ledger, sink, faults>>
+  /\ UNCHANGED <<txns, ended, slot, published, work, ledger, sink, faults>>
 
 Rollback == \E t \in Ids :
   /\ ~Finished(t) /\ txns[t][pc[t] + 1].op = "back"
   /\ pc' = [pc EXCEPT ![t] = @ + 1]
-  /\ UNCHANGED <<txns, wal, xids, ended, slot, work, ledger, sink, faults>>
+  /\ UNCHANGED <<txns, wal, xids, ended, slot, published, work, ledger, sink, faults>>
 
 (* In the log now, and not yet visible. *)
 Commit == \E t \in Ids :
   /\ ~Finished(t) /\ txns[t][pc[t] + 1].op = "commit"
   /\ pc' = [pc EXCEPT ![t] = @ + 1]
   /\ wal' = IF xids[t][0] = 0 THEN wal ELSE Append(wal, [t |-> t, kind |-> "commit"])
-  /\ UNCHANGED <<txns, xids, ended, slot, work, ledger, sink, faults>>
+  /\ UNCHANGED <<txns, xids, ended, slot, published, work, ledger, sink, faults>>
 
 (* Visible to every snapshot from here on. A transaction whose last operation is no commit has aborted. *)
 End == \E t \in Ids :
   /\ Finished(t) /\ t \notin ended
   /\ ended' = ended \cup {t}
-  /\ UNCHANGED <<txns, wal, pc, xids, slot, work, ledger, sink, faults>>
+  /\ UNCHANGED <<txns, wal, pc, xids, slot, published, work, ledger, sink, faults>>
 
 (* As the source tells it: of the running ones the top-level ids only. *)
 Snapshot ==
@@ -181,7 +185,17 @@ CreateSlot ==
   /\ slot' = [phase |-> "made", at |-> Len(wal), seen |-> Exported]
   /\ sink' = [sink EXCEPT !.cursor = Len(wal),
                           !.rows = [k \in All |-> IF k \in Others THEN SourceAt(Len(wal))[k] ELSE NoRow]]
-  /\ UNCHANGED <<txns, wal, pc, xids, ended, work, ledger, faults>>
+  /\ UNCHANGED <<txns, wal, pc, xids, ended, published, work, ledger, faults>>
+
+(* Somebody adds the table to what the slot gives. *)
+Publish ==
+  /\ published = None
+  /\ published' = [phase |-> "published", at |-> Len(wal)]
+  /\ UNCHANGED <<source, slot, work, ledger, sink, faults>>
+
+IsSent(i) == wal[i].key \in Others \/ (published # None /\ i > published.at)
+(* Who has written rows that are not sent: they hold their locks until they have ended. *)
+Earlier == {wal[i].t : i \in {j \in DOMAIN wal : IsRow(wal[j]) /\ ~IsSent(j)}}
 
 -----------------------------------------------------------------------------
 (* The backfill. *)
@@ -199,6 +213,7 @@ Init ==
   /\ txns \in Histories
   /\ wal = <<>> /\ pc = [t \in Ids |-> 0] /\ xids = [t \in Ids |-> [s \in Subs |-> 0]] /\ ended = {}
   /\ slot = IF SlotFirst THEN [phase |-> "made", at |-> 0, seen |-> [xmax |-> 1, xip |-> {}]] ELSE None
+  /\ published = IF PublishedFirst THEN [phase |-> "published", at |-> 0] ELSE None
   /\ ledger = [u \in FirstPlan |-> None] /\ work = [u \in FirstPlan |-> None]
   /\ sink = [cursor |-> 0, rows |-> [k \in All |-> IF k \in Others THEN Initial[k] ELSE NoRow],
              applied |-> {}, floor |-> [u \in FirstPlan |-> 0], edition |-> 1,
@@ -217,7 +232,7 @@ Split == \E u \in Plan, k \in Splits :
      IN /\ ledger' = Put(ledger, None, None)
         /\ work' = Put(work, work[u], None)
         /\ sink' = [sink EXCEPT !.floor = Put(@, @[u], @[u]), !.times = Put(@, 0, 0)]
-  /\ UNCHANGED <<source, slot, faults>>
+  /\ UNCHANGED <<source, slot, published, faults>>
 
 Unseen(snap, upto) == {i \in (slot.at + 1)..upto : wal[i].kind = "commit" /\ ~Sees(snap, xids[wal[i].t][0])}
 Seen(snap, upto) == {i \in (slot.at + 1)..upto : wal[i].kind = "commit" /\ Sees(snap, xids[wal[i].t][0])}
@@ -226,15 +241,17 @@ LoOf(snap, end) == LET them == Unseen(snap, HiOf(snap, end)) IN
   IF them = {} THEN HiOf(snap, end) ELSE (CHOOSE i \in them : \A j \in them : i <= j) - 1
 
 (* The table is locked against TRUNCATE, then the snapshot is taken, then the end of the log is asked for. The
-   snapshot has to see what the log leaves out, and what made another reading necessary. *)
+   snapshot has to see what the log leaves out, be it before the slot or before the table was published, and what
+   made another reading necessary. *)
 OpenUnit == \E u \in Plan :
-  /\ slot # None /\ work[u] = None /\ ledger[u] = None /\ u \notin sink.applied
+  /\ slot # None /\ published # None /\ work[u] = None /\ ledger[u] = None /\ u \notin sink.applied
   /\ Cardinality(Reading) < Workers
   /\ \A t \in Ids : Running(t) => ~Truncates(t) \/ Bug("lock_after_snapshot")
   /\ Includes(Snapshot, slot.seen) \/ Bug("start_unchecked")
+  /\ Earlier \subseteq ended \/ Bug("writers_unawaited")
   /\ Unseen(Snapshot, sink.floor[u]) = {}
   /\ work' = [work EXCEPT ![u] = [phase |-> "open", snap |-> Snapshot, end |-> Len(wal)]]
-  /\ UNCHANGED <<source, slot, ledger, sink, faults>>
+  /\ UNCHANGED <<source, slot, published, ledger, sink, faults>>
 
 Seers(snap) == {t \in Ids : xids[t][0] # 0 /\ Sees(snap, xids[t][0])}
 (* A snapshot older than a TRUNCATE finds nothing, although it does not see it. *)
@@ -246,14 +263,18 @@ Found(u) ==
   IN [k \in {q \in Keys : In(q, u)} |-> IF Emptied(w) THEN NoRow ELSE rows[k]]
 
 (* The log that the slot gives: (position, event), transaction after transaction. *)
+SentOf(t) ==
+  LET is == SelectSeq([i \in DOMAIN wal |-> i], LAMBDA i :
+               wal[i].t = t /\ IsRow(wal[i]) /\ IsSent(i) /\ wal[i].sub \notin RolledBack(t))
+  IN [j \in DOMAIN is |-> wal[is[j]]]
 RECURSIVE Flat(_)
 Flat(commits) ==
   IF commits = <<>> THEN <<>>
-  ELSE LET rows == RowsOf(wal[Head(commits)].t)
+  ELSE LET rows == SentOf(wal[Head(commits)].t)
        IN [i \in DOMAIN rows |-> [at |-> Head(commits), e |-> rows[i]]] \o Flat(Tail(commits))
 ByRow(upto) ==
   LET is == SelectSeq([i \in 1..upto |-> i], LAMBDA i :
-               IsRow(wal[i]) /\ IsCommitted(wal[i].t) /\ wal[i].sub \notin RolledBack(wal[i].t))
+               IsRow(wal[i]) /\ IsSent(i) /\ IsCommitted(wal[i].t) /\ wal[i].sub \notin RolledBack(wal[i].t))
   IN [j \in DOMAIN is |-> [at |-> is[j], e |-> wal[is[j]]]]
 Log(upto) ==
   SelectSeq(IF Bug("row_order") THEN ByRow(upto) ELSE Flat(Commits(upto)), LAMBDA x : x.at > slot.at)
@@ -270,7 +291,7 @@ RecordUnit == \E u \in Plan :
   /\ work[u].phase = "open"
   /\ ledger' = [ledger EXCEPT ![u] = Evidence(u)]
   /\ work' = [work EXCEPT ![u] = None]
-  /\ UNCHANGED <<source, slot, sink, faults>>
+  /\ UNCHANGED <<source, slot, published, sink, faults>>
 
 -----------------------------------------------------------------------------
 (* Delivery. *)
@@ -318,7 +339,7 @@ Wave == \E us \in SUBSET Plan, upto \in sink.cursor..Len(wal) :
           !.rows = [k \in All |-> IF k \in Keys /\ UnitsOf(k) \cap torn # {} THEN NoRow ELSE rows[k]],
           !.floor = [u \in Plan |-> IF u \in torn THEN upto ELSE @[u]],
           !.times = [u \in Plan |-> IF u \in torn THEN 0 ELSE IF u \in us THEN @[u] + 1 ELSE @[u]]]
-  /\ UNCHANGED <<source, slot, work, faults>>
+  /\ UNCHANGED <<source, slot, published, work, faults>>
 
 (* Somebody asks for the table to be copied once more. *)
 Repeat ==
@@ -327,16 +348,16 @@ Repeat ==
                           !.floor = [u \in Plan |-> 0], !.times = [u \in Plan |-> 0],
                           !.rows = [k \in All |-> IF k \in Keys THEN NoRow ELSE @[k]]]
   /\ ledger' = [u \in Plan |-> None] /\ work' = [u \in Plan |-> None]
-  /\ UNCHANGED <<source, slot, faults>>
+  /\ UNCHANGED <<source, slot, published, faults>>
 
 (* Whatever no record tells of is forgotten. *)
 Forget ==
   /\ faults < MaxFaults /\ faults' = faults + 1
   /\ work' = [u \in Plan |-> None] /\ work' # work
-  /\ UNCHANGED <<source, slot, ledger, sink>>
+  /\ UNCHANGED <<source, slot, published, ledger, sink>>
 
 -----------------------------------------------------------------------------
-Source == WriteRow \/ Rollback \/ Commit \/ End \/ CreateSlot
+Source == WriteRow \/ Rollback \/ Commit \/ End \/ CreateSlot \/ Publish
 Backfill == Split \/ OpenUnit \/ RecordUnit \/ Wave \/ Repeat
 Next == Source \/ Backfill \/ Forget
 Spec == Init /\ [][Next]_vars
@@ -376,7 +397,7 @@ FrontierForward == [][slot # None => sink'.cursor >= sink.cursor]_sink
 (* Progress: the backfill ends, and the frontier goes on. *)
 
 Fair ==
-  /\ WF_vars(WriteRow) /\ WF_vars(Rollback) /\ WF_vars(Commit) /\ WF_vars(End) /\ WF_vars(CreateSlot)
+  /\ WF_vars(WriteRow) /\ WF_vars(Rollback) /\ WF_vars(Commit) /\ WF_vars(End) /\ WF_vars(CreateSlot) /\ WF_vars(Publish)
   /\ WF_vars(OpenUnit) /\ WF_vars(RecordUnit) /\ WF_vars(Wave)
 FairSpec == Spec /\ Fair
 

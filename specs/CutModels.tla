@@ -37,6 +37,9 @@ Returned == << <<Move(2, 3, 21), Done>>, <<Move(3, 2, 31), Done>> >>
 Kinds == {Overlap, Remade, Saved, Undone, Aborted, Emptied_, Beyond}
 Moving == {Moved}
 Late == {<< <<Set(1, 21), Done>>, <<Set(2, 31), Done>> >>}
+(* Written before the table is published and after it, and to another table beside. *)
+Joined == {<< <<Set(1, 21), Put(9, 22, 23), Set(2, 24), Done>>, <<Set(2, 31), Done>> >>}
+WalkedJoined == {<< <<Set(1, 21), Set(2, 22), Done>> >>}
 Walked == {Moved, << <<Truncate, Put(1, 21, 22), Done>> >>}
 WalkedBeside == {<< <<Sub(Set(2, 21)), Done>>, <<Set(1, 31), Done>> >>}
 Live == {<< <<Move(2, 3, 21), Truncate, Done>> >>, Moved}

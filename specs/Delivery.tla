@@ -353,6 +353,9 @@ Acquire(r, s) ==
      /\ St(r, s).token = lease[s].token /\ lease[s].token < sink[s].token
      /\ AcquireWith(r, s, MaxOf(Given(s)) + 1)
 
+(* Also of a sink that was taken out of the pipeline (`retire`): its lease ends as if it had run out (LeaseOut),
+   and this runner never acquires it again, unless it is enlisted anew. Sinks is every sink that there ever is; to
+   a runner that does not know one yet it is unowned. So pipelines that change have no behaviours of their own. *)
 Lose(r, s) ==
   /\ St(r, s).phase # "unowned" /\ (lease[s].holder # r \/ lease[s].token # St(r, s).token)
   /\ Set(r, s, Reset(St(r, s), "unowned", 0))

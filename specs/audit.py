@@ -264,6 +264,7 @@ CUT_ACTIONS = {
     "Commit": (f"{CUT_SOURCE}::_commit", CUT_LIVES),
     "End": (f"{CUT_SOURCE}::_over", CUT_LIVES),
     "CreateSlot": (f"{CUT_SOURCE}::slot", CUT_LIVES),
+    "Publish": (f"{CUT_SOURCE}::writers", CUT_LIVES),
     "Split": (f"{CUT}::split", CUT_WALK),
     "OpenUnit": (f"{CUT}::open_unit", CUT_WALK),
     "RecordUnit": (f"{CUT}::record_unit", CUT_WALK),
@@ -297,6 +298,7 @@ CUT_BUGS = {
     "start_unchecked": (f"{VISIBILITY}::includes", CUT_FAULTS),
     "lock_after_snapshot": (f"{CUT_LIFE}::truncate_waits", CUT_FAULTS),
     "torn_kept": (f"{SPLICE}::incomplete", CUT_FAULTS),
+    "writers_unawaited": (f"{CUT}::unended", CUT_FAULTS),
 }
 
 Pairs = dict[str, tuple[str, str]]

@@ -27,9 +27,8 @@ def run(model: str) -> bool:
     verdict = tlc.check(
         tlc.config(model),
         module=tlc.module_of(model),
-        workers=2 if large else 1,
-        memory="8g" if large else "2g",
-        timeout_s=48 * 3600,
+        memory="3g" if large else "2g",
+        timeout_s=4 * 3600,
         on_line=partial(_show_progress, model) if large else lambda _: None,
     )
     seconds, cpu = round(time.monotonic() - started), round(_cpu_s() - used)
@@ -42,7 +41,7 @@ def run(model: str) -> bool:
 
 
 def _show_progress(model: str, line: str) -> None:
-    """TLC tells once a minute how far it is, which is all that is seen of a large model for hours."""
+    """TLC tells once a minute how far it is, which is all that is seen of a large model for minutes."""
     if line.startswith("Progress("):
         print(f"{model}: {line.rstrip()}", file=sys.stderr, flush=True)
 

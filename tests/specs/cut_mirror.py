@@ -85,7 +85,7 @@ def backfill_of(state: State, bounds: Bounds) -> Backfill:
         reader = None if opened == NONE else Opened(snapshot_of(opened["snap"]), at(opened["end"]))
         floor = at(sink["floor"][u]) if sink["floor"][u] else None
         units.append(Unit(_range(u, bounds), floor, reader, evidence, u in sink["applied"]))
-    slot = Slot(at(state["slot"]["at"]), snapshot_of(state["slot"]["seen"]))
+    slot = Slot(at(state["slot"]["at"]), snapshot_of(state["slot"]["seen"]), writers(state))
     return Backfill(slot, tuple(units), at(sink["cursor"]), sink["edition"])
 
 
@@ -153,6 +153,18 @@ def log(state: State) -> Log:
     return Log(at(state["slot"]["at"]), commits(state))
 
 
+def is_sent(state: State, number: int) -> bool:
+    """Whether the log has a row: what was written to a table before it was published it has not."""
+    published = state["published"]
+    return state["wal"][number - 1]["key"] in OTHERS or (published != NONE and number > published["at"])
+
+
+def writers(state: State) -> frozenset[int]:
+    """Who has written what is not sent."""
+    rows = [(n, e["t"]) for n, e in enumerate(state["wal"], start=1) if e["kind"] != "commit"]
+    return frozenset(function(state["xids"])[t][0] for n, t in rows if not is_sent(state, n))
+
+
 def rolled_back(state: State, t: int) -> set[int]:
     done = function(state["txns"])[t][: function(state["pc"])[t]]
     return {op["sub"] for op in done if op["op"] == "back"}
@@ -185,7 +197,8 @@ def lockable(state: State) -> bool:
 
 def _open_unit(state: State, bounds: Bounds) -> Iterator[Change]:
     backfill = backfill_of(state, bounds)
-    if lockable(state) and cut.to_open(backfill, workers=bounds.workers):
+    published = state["published"] != NONE
+    if published and lockable(state) and cut.to_open(backfill, workers=bounds.workers):
         for index in cut.to_open(backfill, workers=99):
             opened = cut.open_unit(
                 backfill, index, snapshot=snapshot(state), end=at(len(state["wal"])), log=log(state)
@@ -240,8 +253,11 @@ def _applied(
 def _log(state: State, upto: Position) -> Iterator[tuple[Position, int, Any]]:
     for i, entry in enumerate(state["wal"], start=1):
         if entry["kind"] == "commit" and state["slot"]["at"] < i <= upto.place:
-            for e in events(state, entry["t"]):
-                yield at(i), entry["t"], e
+            back = rolled_back(state, entry["t"])
+            for n, e in enumerate(state["wal"], start=1):
+                own = e["t"] == entry["t"] and e["kind"] != "commit" and e["sub"] not in back
+                if own and is_sent(state, n):
+                    yield at(i), entry["t"], e
 
 
 def _taken(

@@ -22,6 +22,7 @@ BUGS = {
     "lock_after_snapshot": ("cut", "SinkTrue"),
     "torn_kept": ("cut-units", "SinkTrue"),
     "start_unchecked": ("cut-slot", "SinkTrue"),
+    "writers_unawaited": ("cut-published", "SinkTrue"),
     "applied_unrecorded": ("cut", "Evidenced"),
     "applied_again": ("cut", "AppliedOnce"),
 }

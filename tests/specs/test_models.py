@@ -36,7 +36,7 @@ BUGS = {
     "only_places_are_compared": ("append-holds", "CursorMonotonicity"),
     "resumed_unshaped": ("append-holds", "ShapeTrue"),
     "stale_look_believed": ("replaced", "CaughtUpIsTrue"),
-    "generation_not_heard": ("replaced-live", tlc.LIVENESS),
+    "generation_not_heard": ("replaced-heard", tlc.LIVENESS),
 }
 APPEND_BUGS = {
     "inclusive_read": "AppendExactlyOnce",

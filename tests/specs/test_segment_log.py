@@ -22,10 +22,10 @@ BUGS = {
     "acks_kept": ("log", "CommitDurability"),
     "torn_tail_trusted": ("log-race", "CommitDurability"),
     "decided_alone": ("log-race", "CommitDurability"),
-    "begun_anew": ("log", "CommitDurability"),
+    "begun_anew": ("log-hurt", "CommitDurability"),
     "trimmed_forgotten": ("log", "CommitDurability"),
     "missing_is_empty": ("log-hurt", "CommitDurability"),
-    "copied_anew": ("log-hurt-copies", "CommitDurability"),
+    "copied_anew": ("log-hurt-copy", "CommitDurability"),
     "half_copy_counted": ("log-lost", "CommitDurability"),
     "replaced_before_copied": ("log-lost", "CommitDurability"),
 }
