@@ -1,13 +1,14 @@
 """The journal beside Kafka, at equal durability: an append is on disk before it is answered.
 
-Three forms: a folder (`local`), three nodes and a coordinator as processes with two replicas (`replicated`),
-and one Kafka broker that syncs every message set (`kafka`), in one run, in turn. Speed: 256 KiB batches with
+Four forms: a folder (`local`), three nodes and a coordinator as processes with two replicas (`replicated`),
+three Kafka brokers with two replicas, both in sync (`kafka`), and one Kafka broker (`kafka-1`), all of which
+sync every message set; in one run, in turn. Speed: 256 KiB batches with
 one and with sixteen unacknowledged, single appends of 1 KiB, reading by one process; `disk` is a file that
 is written and synced. Then how soon a reader sees an append on an idle log, how soon the log goes on after a
 node is killed, and the nodes' memory while gigabytes go through them. Random bytes, and whatever is read is
 compared with what was written. A ratio above 1 is ahead of Kafka.
 
-    python -m benchmarks.journal [--form all] [--part speed] [--megabytes 256] [--json]
+    python -m benchmarks.journal [--form replicated] [--part speed] [--megabytes 256] [--json]
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from benchmarks.journal.speed import Make, of_disk, of_log, speeds
 from benchmarks.journal.visibility import visibility
 from tests.journal.cluster import Cluster
 
-FORMS = ("local", "replicated", "kafka")
+FORMS = ("local", "replicated", "kafka", "kafka-1")
 PARTS = ("speed", "visibility", "failover", "memory")
 
 
@@ -45,7 +46,7 @@ def main() -> None:
         load=os.getloadavg()[0],
         cores=os.cpu_count() or 1,
     )
-    forms = FORMS if options.form == "all" else (options.form,)
+    forms = options.form or FORMS
     parts = options.part or PARTS
     with tempfile.TemporaryDirectory(prefix="truecut-bench-", dir=options.folder) as name:
         folder = Path(name)
@@ -74,7 +75,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--form", choices=[*FORMS, "all"], default="all")
+    parser.add_argument("--form", choices=FORMS, action="append", help="may be given again; all by default")
     parser.add_argument("--part", choices=PARTS, action="append", help="may be given again; all by default")
     parser.add_argument("--megabytes", type=int, default=256, help="of 256 KiB batches for each figure")
     parser.add_argument("--singles", type=int, default=2_000, help="appends of 1 KiB")
@@ -105,9 +106,11 @@ def _running(folder: Path, forms: tuple[str, ...]) -> Iterator[dict[str, Make]]:
             makes["local"] = lambda name: LocalLog(folder / "local" / name)
         if "replicated" in forms:
             cluster = stack.enter_context(_cluster(folder / "replicated"))
-            makes["replicated"] = lambda name: ReplicatedLog(cluster.address, name)
+            makes["replicated"] = lambda name: ReplicatedLog(cluster.address, name, _processes(cluster))
         if "kafka" in forms:
-            makes["kafka"] = stack.enter_context(kafka(folder / "kafka")).make
+            makes["kafka"] = stack.enter_context(kafka(folder / "kafka", brokers=3, copies=2)).make
+        if "kafka-1" in forms:
+            makes["kafka-1"] = stack.enter_context(kafka(folder / "kafka-1", brokers=1, copies=1)).make
         yield makes
 
 
@@ -118,6 +121,11 @@ def _cluster(folder: Path) -> Iterator[Cluster]:
         yield cluster.start()
     finally:
         cluster.stop()
+
+
+def _processes(cluster: Cluster) -> tuple[int, ...]:
+    running = (one.running for one in (cluster.coordinator, *cluster.nodes))
+    return tuple(one.pid for one in running if one is not None)
 
 
 def _require_room(folder: Path, megabytes: int) -> None:

@@ -1,7 +1,9 @@
-"""A private Kafka, as durable as our log: one broker that syncs every message set before it answers.
+"""A private Kafka, as durable as our log: brokers that sync every message set before they answer.
 
-Its jars come from Maven once, by the Ivy that Spark brings, into a folder of the user's cache. The JVM's
-options are those of Kafka's own start script. Producer and consumer are `confluent-kafka` (librdkafka).
+Three of them keep two copies of a topic, and a write is answered once both are on disk
+(`min.insync.replicas=2`, `acks=all`), as a replicated log's is; one alone keeps one, as a folder does. The
+jars come from Maven once, by the Ivy that Spark brings, into a folder of the user's cache. The JVM's options
+are those of Kafka's own start script. Producer and consumer are `confluent-kafka` (librdkafka).
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ import base64
 import subprocess
 import time
 import uuid
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from tests.maven import jars, java
 from tests.ports import free_port
 
 VERSION = "4.3.1"
-START_S = 60.0
+START_S = 180.0  # three JVMs at once, on a machine that may be busy
 _MESSAGE_BYTES_MAX = 16 << 20
 _POLL_S = 1.0
 _CRITICAL = 2  # of syslog: what a client retries is not said
@@ -37,6 +39,7 @@ class KafkaLog:
 
     address: str
     topic: str
+    served_by: tuple[int, ...]
 
     @contextmanager
     def writing(self) -> Iterator[Write]:
@@ -98,74 +101,116 @@ def _records(consumer: Consumer, partition: TopicPartition) -> Iterator[bytes]:
 
 
 @dataclass(frozen=True)
-class Broker:
+class Brokers:
     """A running Kafka."""
 
-    address: str
+    address: str  # of all of them
+    copies: int
+    processes: tuple[int, ...]
 
     def make(self, topic: str) -> KafkaLog:
-        """A new topic."""
+        """A new topic, which is there when this returns."""
         admin = AdminClient(_client(self.address))
-        admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])[topic].result()
-        return KafkaLog(self.address, topic)
+        config = {"flush.messages": "1", "min.insync.replicas": str(self.copies)}
+        new = NewTopic(topic, num_partitions=1, replication_factor=self.copies, config=config)
+        admin.create_topics([new])[topic].result()
+        return KafkaLog(self.address, topic, self.processes)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a broker is, and the controller within it."""
+
+    id: int
+    folder: Path
+    broker: str
+    controller: str
+
+    @property
+    def settings(self) -> Path:
+        return self.folder / "server.properties"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log.txt"
 
 
 @contextmanager
-def kafka(folder: Path) -> Iterator[Broker]:
-    """A broker on a free port, with its data in this folder."""
+def kafka(folder: Path, *, brokers: int, copies: int) -> Iterator[Brokers]:
+    """Brokers on free ports, each a controller, too, with their data in this folder."""
     classes = f"{jars('org.apache.kafka', 'kafka_2.13', VERSION, name='kafka')}/*"
-    folder.mkdir(parents=True)
-    address, controller = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
-    settings = folder / "server.properties"
-    settings.write_text(_settings(folder / "data", address, controller))
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    places = [_Place(n, folder / str(n), _free(), _free()) for n in range(1, brokers + 1)]
+    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")  # no option
+    with ExitStack() as stack:
+        running = [stack.enter_context(_broker(place, places, copies, classes, cluster)) for place in places]
+        address = ",".join(place.broker for place in places)
+        _wait_for(address, places, running)
+        yield Brokers(address, copies, tuple(one.pid for one in running))
+
+
+@contextmanager
+def _broker(
+    place: _Place, places: Sequence[_Place], copies: int, classes: str, cluster: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    place.folder.mkdir(parents=True)
+    place.settings.write_text(_settings(place, places, copies))
     formatting = [java(), "-cp", classes, "kafka.tools.StorageTool", "format", "-t", cluster]
-    subprocess.run([*formatting, "-c", str(settings)], check=True, capture_output=True)
-    with (folder / "log.txt").open("wb") as log:
+    subprocess.run([*formatting, "-c", str(place.settings)], check=True, capture_output=True)
+    with place.log.open("wb") as log:
         running = subprocess.Popen(
-            [java(), *_JVM, "-cp", classes, "kafka.Kafka", str(settings)], stdout=log, stderr=log
+            [java(), *_JVM, "-cp", classes, "kafka.Kafka", str(place.settings)], stdout=log, stderr=log
         )
     try:
-        _wait_for(address, running, folder / "log.txt")
-        yield Broker(address)
+        yield running
     finally:
-        running.terminate()
+        running.kill()  # its data is thrown away
         running.wait()
 
 
-def _settings(data: Path, address: str, controller: str) -> str:
+def _free() -> str:
+    return f"127.0.0.1:{free_port()}"
+
+
+def _settings(place: _Place, places: Sequence[_Place], copies: int) -> str:
     settings = {
         "process.roles": "broker,controller",
-        "node.id": "1",
-        "controller.quorum.voters": f"1@{controller}",
-        "listeners": f"PLAINTEXT://{address},CONTROLLER://{controller}",
-        "advertised.listeners": f"PLAINTEXT://{address}",
+        "node.id": place.id,
+        "controller.quorum.voters": ",".join(f"{one.id}@{one.controller}" for one in places),
+        "listeners": f"PLAINTEXT://{place.broker},CONTROLLER://{place.controller}",
+        "advertised.listeners": f"PLAINTEXT://{place.broker}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
-        "log.dirs": str(data),
-        "log.flush.interval.messages": "1",
-        "message.max.bytes": str(_MESSAGE_BYTES_MAX),
-        "replica.fetch.max.bytes": str(_MESSAGE_BYTES_MAX),
-        "offsets.topic.replication.factor": "1",
-        "transaction.state.log.replication.factor": "1",
-        "transaction.state.log.min.isr": "1",
+        "log.dirs": place.folder / "data",
+        "log.flush.interval.messages": 1,
+        "min.insync.replicas": copies,
+        "message.max.bytes": _MESSAGE_BYTES_MAX,
+        "replica.fetch.max.bytes": _MESSAGE_BYTES_MAX,
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": copies,
     }
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
-def _wait_for(address: str, running: subprocess.Popen[bytes], log: Path) -> None:
-    """Until it answers, and says that it syncs every message set."""
+def _wait_for(address: str, places: Sequence[_Place], running: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Until all of them answer, and say that they sync every message set."""
     admin = AdminClient(_client(address))
     deadline = time.monotonic() + START_S
-    while running.poll() is None and time.monotonic() < deadline:
+    while all(one.poll() is None for one in running) and time.monotonic() < deadline:
         try:
-            if admin.list_topics(timeout=1.0).brokers:
-                (settings,) = admin.describe_configs([ConfigResource(ResourceType.BROKER, "1")]).values()
-                assert settings.result()["log.flush.interval.messages"].value == "1"
+            if len(admin.list_topics(timeout=1.0).brokers) == len(places):
+                for place in places:
+                    _require_syncs(admin, place)
                 return
         except KafkaException:
-            time.sleep(0.2)
-    raise SystemExit(f"Kafka did not start:\n{log.read_text()[-2000:]}")
+            pass
+        time.sleep(0.2)
+    raise SystemExit("Kafka did not start:\n" + "".join(place.log.read_text()[-1000:] for place in places))
+
+
+def _require_syncs(admin: AdminClient, place: _Place) -> None:
+    (settings,) = admin.describe_configs([ConfigResource(ResourceType.BROKER, str(place.id))]).values()
+    assert settings.result()["log.flush.interval.messages"].value == "1"
 
 
 def _client(address: str) -> dict[str, str | int | float | bool]:

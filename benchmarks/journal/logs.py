@@ -19,6 +19,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Protocol
 
+import psutil
+
 from truecut.journal.contract import Journal, JournalReader
 from truecut.journal.local import LocalJournal
 from truecut.journal.reader import LocalReader
@@ -33,11 +35,24 @@ _POOL_BYTES = 16 << 20  # of random content, which comes again later than any co
 _NUMBER_BYTES = 8
 _WAIT_S = 1.0
 
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one piece of work."""
+
+    wall_s: float
+    cpu_s: float  # of every process that took part
+
+
 Write = Callable[[Iterable[bytes], int], None]  # all of them, with at most so many unacknowledged
 
 
 class Log(Protocol):
     """One log, for its one writer and readers in any process."""
+
+    @property
+    def served_by(self) -> tuple[int, ...]:
+        """The processes that do the work, beside the writer's and the reader's own."""
 
     def writing(self) -> AbstractContextManager[Write]:
         """Open for writing."""
@@ -78,6 +93,7 @@ class LocalLog:
     """A folder."""
 
     folder: Path
+    served_by: tuple[int, ...] = ()
 
     @contextmanager
     def writing(self) -> Iterator[Write]:
@@ -94,6 +110,7 @@ class ReplicatedLog:
 
     coordinator: str
     name: str
+    served_by: tuple[int, ...] = ()
 
     def journal(self) -> ReplicatedJournal:
         """With its default time-outs."""
@@ -137,22 +154,39 @@ def _records(reader: JournalReader) -> Iterator[bytes]:
             after = head
 
 
-def read_back(log: Log, *, size: int, count: int, times: int = 1) -> float:
-    """In a process of its own, everything, compared: the seconds it took, once connected; the median."""
+def read_back(log: Log, *, size: int, count: int, times: int = 1) -> Cost:
+    """In a process of its own, everything, compared: what it cost, once connected; the median of wall
+    seconds, and all the processes' CPU seconds for one reading."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as elsewhere:
-        return elsewhere.submit(_read, log, size, count, times).result()
+        elsewhere.submit(_imported).result()
+        before_s = cpu_seconds(log.served_by)
+        mine = elsewhere.submit(_read, log, size, count, times).result()
+        served_s = cpu_seconds(log.served_by) - before_s
+        return Cost(mine.wall_s, mine.cpu_s + served_s / times)
 
 
-def _read(log: Log, size: int, count: int, times: int) -> float:
+def cpu_seconds(processes: Iterable[int]) -> float:
+    """What they have used so far."""
+    used = (psutil.Process(one).cpu_times() for one in processes)
+    return sum(one.user + one.system for one in used)
+
+
+def _imported() -> None:
+    """Runs where everything that reading needs is imported."""
+
+
+def _read(log: Log, size: int, count: int, times: int) -> Cost:
     payloads = Payloads(size)
-    return statistics.median(_read_once(log, payloads, count) for _ in range(times))
+    costs = [_read_once(log, payloads, count) for _ in range(times)]
+    wall_s = statistics.median(cost.wall_s for cost in costs)
+    return Cost(wall_s, statistics.median(cost.cpu_s for cost in costs))
 
 
-def _read_once(log: Log, payloads: Payloads, count: int) -> float:
+def _read_once(log: Log, payloads: Payloads, count: int) -> Cost:
     records = log.follow()
-    began = time.monotonic()
+    began, cpu_s = time.monotonic(), time.process_time()
     number = 0
     for number, payload in enumerate(islice(records, count), start=1):
         payloads.check(number, payload)
     assert number == count
-    return time.monotonic() - began
+    return Cost(time.monotonic() - began, time.process_time() - cpu_s)

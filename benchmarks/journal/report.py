@@ -9,13 +9,17 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from benchmarks.journal.memory import MARKS, Memory
-from benchmarks.journal.speed import Figures
+from benchmarks.journal.speed import Figures, median
 
+PEERS = {"kafka": "three brokers, two copies", "kafka-1": "one broker, one copy"}
+_RATIOS = ("batches_mb_s", "window_mb_s", "singles_per_s", "read_mb_s")
 _COLUMNS = {
     "batches_mb_s": ("window 1", "MB/s"),
     "window_mb_s": ("window 16", "MB/s"),
     "singles_per_s": ("1 KiB appends", "/s"),
     "read_mb_s": ("read", "MB/s"),
+    "window_cpu_s_gb": ("window 16", "CPU s/GB"),
+    "read_cpu_s_gb": ("read", "CPU s/GB"),
 }
 WANTED = {
     "local": "256 KiB batches 200 MB/s; read 400 MB/s",
@@ -33,7 +37,7 @@ class Found:
     sizes: dict[str, float]
     load: float  # of the machine, before anything ran
     cores: int
-    speed: dict[str, Figures] = field(default_factory=dict)
+    speed: dict[str, list[Figures]] = field(default_factory=dict)  # round by round
     visibility_s: dict[str, list[float]] = field(default_factory=dict)
     failover_s: list[float] = field(default_factory=list)
     memory: dict[str, Memory] = field(default_factory=dict)
@@ -45,8 +49,8 @@ class Found:
             "load": self.load,
             "cores": self.cores,
             "speed": {
-                form: {**_known(asdict(figures)), "ratio_to_kafka": self._ratios(figures)}
-                for form, figures in self.speed.items()
+                form: {**_known(asdict(median(rounds))), "ratios": self._ratios(form)}
+                for form, rounds in self.speed.items()
             },
             "visibility_s": {form: _spread(delays) for form, delays in self.visibility_s.items()},
             "failover_s": _spread(self.failover_s) if self.failover_s else None,
@@ -76,14 +80,17 @@ class Found:
         return lines
 
     def _speed_lines(self) -> list[str]:
-        titles = "".join(f"{f'{title}, {unit}':>20}{'':9}" for title, unit in _COLUMNS.values())
-        lines = [f"{'':13}{titles}"]
-        for form, figures in self.speed.items():
-            ratios = self._ratios(figures)
-            cells = "".join(
-                f"{_number(getattr(figures, name)):>20}{_ratio(ratios.get(name)):>9}" for name in _COLUMNS
-            )
-            lines.append(f"  {form:11}{cells}")
+        titles = "".join(f"{f'{title}, {unit}':>20}" for title, unit in _COLUMNS.values())
+        lines = [f"{'medians of the rounds':24}{titles}"]
+        for form, rounds in self.speed.items():
+            cells = "".join(f"{_number(getattr(median(rounds), name)):>20}" for name in _COLUMNS)
+            lines.append(f"  {form:22}{cells}")
+        lines += ["times a peer, the median of the rounds' own ratios and the least and the most of them"]
+        for form in self.speed:
+            for peer, ratios in self._ratios(form).items():
+                cells = "".join(f"{_ratio(ratios.get(name)):>20}" for name in _RATIOS)
+                lines.append(f"  {f'{form} / {peer}':22}{cells}")
+        lines += [f"  {peer}: {what}" for peer, what in PEERS.items() if peer in self.speed]
         lines += [f"  wanted, {form}: {WANTED[form]}" for form in self.speed if form in WANTED]
         return lines
 
@@ -98,11 +105,21 @@ class Found:
             lines.append(f"  {name:12}{marks}{found.most:9.0f}")
         return lines
 
-    def _ratios(self, figures: Figures) -> dict[str, float]:
-        kafka = self.speed.get("kafka")
-        if kafka is None or kafka is figures:
+    def _ratios(self, form: str) -> dict[str, dict[str, list[float]]]:
+        """To each peer: the median of the rounds' ratios, the least, the most."""
+        if form in PEERS or form == "disk":
             return {}
-        return _known({name: getattr(figures, name) / getattr(kafka, name) for name in _COLUMNS})
+        return {
+            peer: {name: _of_rounds(self.speed[form], self.speed[peer], name) for name in _RATIOS}
+            for peer in PEERS
+            if peer in self.speed
+        }
+
+
+def _of_rounds(ours: Sequence[Figures], theirs: Sequence[Figures], name: str) -> list[float]:
+    """Ratios within a round: what else the machine did meets both."""
+    ratios = [getattr(one, name) / getattr(other, name) for one, other in zip(ours, theirs, strict=True)]
+    return [statistics.median(ratios), min(ratios), max(ratios)]
 
 
 def _known(figures: dict[str, float]) -> dict[str, float]:
@@ -126,8 +143,10 @@ def _spread_text(delays: Sequence[float], factor: float, unit: str) -> str:
 
 
 def _number(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:,.0f}"
+    if math.isnan(value):
+        return ""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2f}"
 
 
-def _ratio(ratio: float | None) -> str:
-    return "" if ratio is None else f"({ratio:.2f} x)"
+def _ratio(ratio: Sequence[float] | None) -> str:
+    return "" if ratio is None else f"{ratio[0]:.2f} ({ratio[1]:.2f}-{ratio[2]:.2f})"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from benchmarks.journal.logs import BATCH_BYTES, SINGLE_BYTES, Log, Payloads, read_back
+from benchmarks.journal.logs import BATCH_BYTES, SINGLE_BYTES, Cost, Log, Payloads, cpu_seconds, read_back
 
 WINDOW = 16
 READS = 3  # of one log, by one process: short, and they scatter
@@ -26,15 +26,17 @@ class Figures:
     window_mb_s: float  # sixteen
     singles_per_s: float
     read_mb_s: float
+    window_cpu_s_gb: float = float("nan")  # of all processes, for a gigabyte
+    read_cpu_s_gb: float = float("nan")
 
 
-def speeds(forms: Mapping[str, Measure], *, rounds: int) -> dict[str, Figures]:
-    """The median of several rounds, the forms in turn within each; a round before warms everything up."""
+def speeds(forms: Mapping[str, Measure], *, rounds: int) -> dict[str, list[Figures]]:
+    """Of several rounds, the forms in turn within each; a round before warms everything up."""
     found: dict[str, list[Figures]] = {form: [] for form in forms}
     for turn in range(rounds + 1):
         for form in sorted(forms, reverse=bool(turn % 2)):
             found[form].append(forms[form](f"{form}-{turn}"))
-    return {form: _median(figures[1:]) for form, figures in found.items()}
+    return {form: figures[1:] for form, figures in found.items()}
 
 
 def of_log(make: Make, *, megabytes: int, singles: int) -> Measure:
@@ -42,12 +44,17 @@ def of_log(make: Make, *, megabytes: int, singles: int) -> Measure:
     count, size_mb = _batches(megabytes), _mb(megabytes)
 
     def measure(name: str) -> Figures:
-        one_s, _ = _write_and_read(make(f"{name}-one"), size=BATCH_BYTES, count=count, window=1)
-        window_s, read_s = _write_and_read(
-            make(f"{name}-window"), size=BATCH_BYTES, count=count, window=WINDOW
+        one, _ = _write_and_read(make(f"{name}-one"), size=BATCH_BYTES, count=count, window=1)
+        window, read = _write_and_read(make(f"{name}-window"), size=BATCH_BYTES, count=count, window=WINDOW)
+        single, _ = _write_and_read(make(f"{name}-single"), size=SINGLE_BYTES, count=singles, window=1)
+        return Figures(
+            size_mb / one.wall_s,
+            size_mb / window.wall_s,
+            singles / single.wall_s,
+            size_mb / read.wall_s,
+            window.cpu_s / size_mb * 1e3,
+            read.cpu_s / size_mb * 1e3,
         )
-        single_s, _ = _write_and_read(make(f"{name}-single"), size=SINGLE_BYTES, count=singles, window=1)
-        return Figures(size_mb / one_s, size_mb / window_s, singles / single_s, size_mb / read_s)
 
     return measure
 
@@ -64,15 +71,16 @@ def of_disk(folder: Path, *, megabytes: int, singles: int) -> Measure:
     return measure
 
 
-def _write_and_read(log: Log, *, size: int, count: int, window: int) -> tuple[float, float]:
-    """Seconds for `count` records behind a first one, with which the writer makes its connections."""
+def _write_and_read(log: Log, *, size: int, count: int, window: int) -> tuple[Cost, Cost]:
+    """What `count` records cost behind a first one, with which the writer makes its connections."""
     payloads = Payloads(size)
+    processes = (os.getpid(), *log.served_by)
     with log.writing() as write:
         write(payloads.some(after=0, upto=1), 1)
-        began = time.monotonic()
+        began, cpu_s = time.monotonic(), cpu_seconds(processes)
         write(payloads.some(after=1, upto=count + 1), window)
-        wrote_s = time.monotonic() - began
-    return wrote_s, read_back(log, size=size, count=count + 1, times=READS if window > 1 else 1)
+        wrote = Cost(time.monotonic() - began, cpu_seconds(processes) - cpu_s)
+    return wrote, read_back(log, size=size, count=count + 1, times=READS if window > 1 else 1)
 
 
 def _sync_each(path: Path, size: int, count: int) -> float:
@@ -96,7 +104,8 @@ def _mb(megabytes: int) -> float:
     return _batches(megabytes) * BATCH_BYTES / 1e6
 
 
-def _median(figures: Sequence[Figures]) -> Figures:
+def median(rounds: Sequence[Figures]) -> Figures:
+    """Of each figure."""
     return Figures(
-        *(statistics.median(getattr(one, field.name) for one in figures) for field in fields(Figures))
+        *(statistics.median(getattr(one, field.name) for one in rounds) for field in fields(Figures))
     )

@@ -69,6 +69,7 @@ NODE: dict[str, Message] = {
     "end": {"home": HOME, "end": 1},
     "copy": {"home": HOME, "source": "127.0.0.1:1", "length": 1, "sealed": True},
     "look": {"log": "log", "segment": 1, "beyond": 0, "wait_s": 0.0},
+    "bulk": {"log": "log", "segment": 1, "after": 0, "upto": 3},
 }
 REFUSED = ("TC6045", "TC6060")
 

@@ -18,7 +18,7 @@ import pytest
 from tests.journal import plain_reader
 from tests.journal.cluster import Cluster
 from tests.journal.processes import Writer, check, run
-from tests.journal.served import served
+from tests.journal.served import served, until
 from tests.journal.world import content, lines, numbered
 from tests.patience import PATIENCE_S
 from truecut.core.segment_log import Log, Segment
@@ -384,13 +384,15 @@ def test_damaged_replicas_are_repaired_from_the_others(cluster: Cluster) -> None
     node.start()
     reader = ReplicatedReader(cluster.address, "sealed")
     assert content(reader) == records
+    until(node.listens)  # the others were enough until now
     _make_it_read(f"127.0.0.1:{cluster.ports[0]}", "sealed", damaged, set(records))
+    aside, kept = folder / "logs/sealed/quarantine", [one.name for one in damaged if one != damaged[2]]
+    # What the node has found is told with its next sign of life: "no damage" may be of before.
+    until(lambda: aside.is_dir() and sorted(path.name for path in aside.iterdir()) == kept)
     cluster.wait_for(_no_damage)
     assert content(reader) == records
     reader.close()
-    assert sorted(path.name for path in (folder / "logs/sealed/quarantine").iterdir()) == [
-        path.name for path in damaged if path != damaged[2]
-    ]
+    assert sorted(path.name for path in aside.iterdir()) == kept
     looked = run("inspect", str(folder))
     assert looked.returncode == 0, looked
     assert "sealed" in looked.stdout

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import BinaryIO
 
 from truecut.errors import require
 from truecut.journal.record import Damaged, Head, Record, head_bytes, parse_heads
@@ -126,6 +127,20 @@ def check_payloads(heads: Sequence[Head], data: memoryview) -> list[Record]:
         records.append(head.with_payload(bytes(data[at : at + head.payload_bytes])))
         at += head.payload_bytes
     return records
+
+
+def read_records(file: BinaryIO, header: Header) -> Iterator[Record]:
+    """The rest of a frame whose header has been read, record by record, each checked; a payload is read to
+    where it stays."""
+    for head in check_heads(header, file.read(header.heads_bytes)):
+        yield head.with_payload(_read_exactly(file, head.payload_bytes))
+
+
+def _read_exactly(file: BinaryIO, size: int) -> bytes:
+    data = file.read(size)
+    if len(data) != size:
+        raise Damaged("payloads")
+    return data
 
 
 def whole(records: Sequence[Record], *, log_id: bytes, first: int, epoch: int) -> bytes:

@@ -15,8 +15,8 @@ from truecut.journal.frame import (
     Header,
     beginning,
     check_heads,
-    check_payloads,
     parse_header,
+    read_records,
     verify,
 )
 from truecut.journal.record import Damaged, Head, Record
@@ -24,6 +24,8 @@ from truecut.journal.segment import HINT, PAGE_BYTES, Reach, Start, read_mark
 
 _BUFFER_BYTES = 1 << 20
 _HEADS_BUFFER_BYTES = 8 << 10  # small: what is read ahead of a head is mostly payload
+
+_RUN_BYTES = 1 << 20
 
 _T = TypeVar("_T")
 
@@ -36,6 +38,18 @@ class Scanned:
     committed: int  # the last number that is known to have been whole
     torn_bytes: int = 0  # behind the good frames: a write that a crash cut short
     damage: str | None = None  # anything else that is not as it was written
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Whole frames that stand behind each other in a file."""
+
+    file: BinaryIO
+    offset: int
+    size: int
+
+
+Piece = Run | bytes
 
 
 def frames(
@@ -61,16 +75,47 @@ def _walk(
     take: Callable[[BinaryIO], tuple[Header, list[_T]]],
     buffer_bytes: int,
 ) -> Iterator[tuple[int, Header, list[_T]]]:
-    before = (start.first - 1, start.previous_crc) if offset == PAGE_BYTES else None
     with path.open("rb", buffering=buffer_bytes) as file:
-        file.seek(offset)
-        while offset < end:
-            header, taken = take(file)
-            if before not in (None, (header.first - 1, header.previous_crc)) or not _belongs(header, start):
-                raise Damaged("order")
-            before = header.last, header.crc
-            offset += header.size
-            yield offset, header, taken
+        yield from _walk_file(file, start, offset, end, take)
+
+
+def _walk_file(
+    file: BinaryIO, start: Start, offset: int, end: int, take: Callable[[BinaryIO], tuple[Header, list[_T]]]
+) -> Iterator[tuple[int, Header, list[_T]]]:
+    before = (start.first - 1, start.previous_crc) if offset == PAGE_BYTES else None
+    file.seek(offset)
+    while offset < end:
+        header, taken = take(file)
+        if before not in (None, (header.first - 1, header.previous_crc)) or not _belongs(header, start):
+            raise Damaged("order")
+        before = header.last, header.crc
+        offset += header.size
+        yield offset, header, taken
+
+
+def runs(
+    path: Path, start: Start, *, offset: int, end: int, first: int, last: int
+) -> Iterator[tuple[Header, Piece]]:
+    """The frames with the records from `first` to `last` as places in the file, many at a time, each with the
+    header of its last one; a last frame that goes on behind `last` as bytes. Checked but for payloads, which
+    are not read: whoever gets them has to."""
+    with path.open("rb", buffering=_HEADS_BUFFER_BYTES) as file:
+        begun = offset
+        for behind, header, _ in _walk_file(file, start, offset, end, _skipped_frame):
+            if behind > end:
+                raise Damaged("length")
+            if header.last < first:
+                begun = behind
+            elif header.last > last:
+                yield header, Run(file, begun, behind - header.size - begun)
+                file.seek(behind - header.size)
+                yield header, file.read(header.size)
+            elif behind - begun >= _RUN_BYTES or header.last == last:
+                yield header, Run(file, begun, behind - begun)
+                begun = behind
+            if header.last >= last:
+                return
+        raise Damaged(f"it ends before record {last}")
 
 
 def raw_frames(path: Path, start: Start, *, offset: int, end: int) -> Iterator[tuple[Header, bytes]]:
@@ -78,11 +123,11 @@ def raw_frames(path: Path, start: Start, *, offset: int, end: int) -> Iterator[t
     with path.open("rb", buffering=_BUFFER_BYTES) as file:
         file.seek(offset)
         while offset < end:
-            fixed = file.read(HEADER_BYTES)
-            size = parse_header(fixed).size
+            size = parse_header(file.read(HEADER_BYTES)).size
             if size > end - offset:  # before so much is read
                 raise Damaged("length")
-            data = fixed + file.read(size - HEADER_BYTES)
+            file.seek(offset)  # within the buffer; the whole frame is read to where it stays
+            data = file.read(size)
             header = verify(memoryview(data))
             if not _belongs(header, start):
                 raise Damaged("order")
@@ -125,11 +170,7 @@ def offset_of(path: Path, start: Start, number: int, *, end: int) -> int:
 
 def _frame(file: BinaryIO) -> tuple[Header, list[Record]]:
     header = parse_header(file.read(HEADER_BYTES))
-    heads = check_heads(header, file.read(header.heads_bytes))
-    payloads = file.read(header.payloads_bytes)
-    if len(payloads) != header.payloads_bytes:
-        raise Damaged("payloads")
-    return header, check_payloads(heads, memoryview(payloads))
+    return header, list(read_records(file, header))
 
 
 def _skipped_frame(file: BinaryIO) -> tuple[Header, list[Head]]:

@@ -26,6 +26,7 @@ from truecut.journal.replicated.identity import find_identity, write_identity
 from truecut.journal.replicated.replica import Look, StoredReplica
 from truecut.journal.replicated.state_file import Home
 from truecut.journal.replicated.wire import Peer
+from truecut.journal.scan import Piece
 from truecut.journal.security import Security
 from truecut.journal.segment import PAGE_BYTES
 
@@ -216,6 +217,11 @@ class Node:
     def read(self, key: Key, *, after: int, upto: int, withheld: bool) -> Iterator[bytes]:
         """Frames with these entries."""
         return self._replica(key).read(after=after, upto=upto, withheld=withheld)
+
+    def pieces(self, key: Key, *, after: int, upto: int) -> tuple[Home, Callable[[], Iterator[Piece]]]:
+        """Whose segment it is, and what to send of it: frames with these entries, payloads unchecked."""
+        replica = self._replica(key)
+        return replica.home, lambda: replica.pieces(after=after, upto=upto)
 
     # --- what it says of itself ---
 

@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from truecut.journal import faults as journal_faults
 from truecut.journal.frame import APPEND_HEADS_BYTES_MAX, decode
 from truecut.journal.record import Damaged
 from truecut.journal.replicated import faults, fields
+from truecut.journal.replicated.bulk import BulkServer
 from truecut.journal.replicated.node import Node
 from truecut.journal.replicated.replica import Append, StoredReplica
 from truecut.journal.replicated.state_file import Home
@@ -54,10 +56,18 @@ log = logging.getLogger(__name__)
 class NodeServer(Server):
     """The node, on the wire."""
 
-    def __init__(self, node: Node, listen: Address, security: Security) -> None:
+    def __init__(self, node: Node, listen: Address, security: Security, *, bulk_port: int = 0) -> None:
         self._node = node
         actions = {"node.fence": self._fence, "node.end": self._end, "node.copy": self._copy}
-        super().__init__("node", listen, security, {**actions, "node.look": self._look})
+        asked = {"node.look": self._look, "node.bulk": self._promise}
+        super().__init__("node", listen, security, {**actions, **asked})
+        self._bulk = None if security.encrypted else _bulk_server(Address(listen.host, bulk_port))
+
+    def shutdown(self) -> None:
+        """No more of it."""
+        if self._bulk is not None:
+            self._bulk.close()
+        super().shutdown()
 
     def answer(self, act: Callable[[], Any]) -> Any:
         """A disk that fails is the end of the node; one that is full is said so."""
@@ -124,6 +134,14 @@ class NodeServer(Server):
                 gathered, size = [], 0
         if gathered:
             yield batch_of(gathered)
+
+    def _promise(self, asked: Message) -> Message:
+        """Frames of one segment, on a connection of their own."""
+        if self._bulk is None:
+            raise faults.wrong_role("node", "node.bulk")
+        bounds = {"after": fields.number(asked, "after"), "upto": fields.number(asked, "upto")}
+        home, pieces = self._node.pieces(_key(asked), **bounds)
+        return {"log_id": home.log_id, "epoch": home.token, **self._bulk.promise(pieces)}
 
     def _home(self, asked: Message) -> Home:
         """Which segment; only what is meant for this very node: another one may have listened here."""
@@ -306,13 +324,20 @@ class Heartbeat(threading.Thread):
 
 
 def batch_of(frames: list[bytes]) -> pa.RecordBatch:
-    """Frames for the wire; a single one without copying it."""
-    if len(frames) == 1:
-        offsets = pa.py_buffer(struct.pack("<qq", 0, len(frames[0])))
-        column = pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, pa.py_buffer(frames[0])])
-    else:
-        column = pa.array(frames, pa.large_binary())
+    """Frames for the wire; a single one without copying it. (`pa.array` would import pandas where it is
+    installed: seconds, and tens of megabytes, for each node.)"""
+    ends = accumulate(map(len, frames), initial=0)
+    offsets = pa.py_buffer(struct.pack(f"<{len(frames) + 1}q", *ends))
+    data = pa.py_buffer(frames[0] if len(frames) == 1 else b"".join(frames))
+    column = pa.Array.from_buffers(pa.large_binary(), len(frames), [None, offsets, data])
     return pa.record_batch([column], schema=FRAMES)
+
+
+def _bulk_server(listen: Address) -> BulkServer:
+    try:
+        return BulkServer(listen)
+    except OSError as error:
+        raise faults.cannot_listen(str(listen)) from error
 
 
 def _append_of(home: Home, chunk: Any) -> tuple[Append, int]:

@@ -7,7 +7,7 @@ down. Which entries may be read is the nodes' word, never the coordinator's alon
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -16,15 +16,19 @@ from truecut.journal import faults as journal_faults
 from truecut.journal.contract import Entry, Outline
 from truecut.journal.frame import Header, decode, decode_heads
 from truecut.journal.record import Damaged, Head, Record
-from truecut.journal.replicated import faults
+from truecut.journal.replicated import bulk, faults
 from truecut.journal.replicated.wire import Message, Peer
 from truecut.journal.security import Security
+from truecut.listen_address import Address
 from truecut.model.position import Position
 
 PATIENCE_S = 30.0  # for a replica that can be read
 AGAIN_S = 0.02
 LOOK_S = 10.0  # of one question that waits for more
 AVOID_S = 5.0  # a node that did not answer, while there are others
+BULK_ENTRIES_MIN = 16  # fewer are not worth a connection
+BULK_AGAIN_S = 60.0  # until a node is asked again that could not be read in bulk
+_NOT_OFFERED = "TC6043"  # what a node says that does not know of it, or whose wire is encrypted
 
 _T = TypeVar("_T", Record, Head)
 
@@ -48,10 +52,14 @@ class _Form(Generic[_T]):
 
     without_payloads: bool
     decode: Callable[[memoryview], tuple[Header, list[_T]]]
+    bulk: _Bulk[_T] | None
 
 
-_RECORDS = _Form(False, decode)
-_HEADS = _Form(True, decode_heads)
+_Frames = Iterator[tuple[Header, Iterable[_T]]]
+_Bulk = Callable[[str, Message], _Frames[_T]]
+_Fetch = Callable[[Message], _Frames[_T]]
+_RECORDS = _Form(False, decode, bulk.fetch)
+_HEADS = _Form(True, decode_heads, None)
 
 
 class ReplicatedReader:
@@ -75,6 +83,7 @@ class ReplicatedReader:
         self._trimmed = 0  # how many entries the log has lost at its beginning
         self._peers: dict[str, Peer] = {}
         self._failed_at: dict[str, float] = {}
+        self._no_bulk: dict[str, float] = {}  # until when a node is not asked for it
         self._sizes: dict[int, int] = {}  # of sealed segments, which do not change
 
     def head(self, *, entries: int = 0) -> Position | None:
@@ -258,21 +267,58 @@ class ReplicatedReader:
     ) -> Iterator[tuple[Position, _T]]:
         """What the replicas show of a range, one after the other until it is whole."""
         for address in self._replicas(segment):
-            ticket = {"log": self._log, "segment": segment.number, "upto": upto - segment.first}
-            asked = {**ticket, "after": number - 1 - segment.first, "heads": form.without_payloads}
-            try:
-                for data in self._peer(address).get(asked):
-                    header, found = form.decode(data)
-                    if header.first > number:
-                        raise Damaged("order")
-                    for place, one in enumerate(found, start=header.first):
-                        if number <= place <= upto:
-                            yield Position(one.generation, place), one
-                            number = place + 1
-            except (TruecutError, Damaged):
-                self._failed_at[address] = time.monotonic()
+            for fetch in self._ways(address, upto - number + 1, form):
+                ticket = {"log": self._log, "segment": segment.number, "upto": upto - segment.first}
+                asked = {**ticket, "after": number - 1 - segment.first}
+                try:
+                    for header, found in fetch(asked):
+                        if header.first > number:
+                            raise Damaged("order")
+                        for place, one in enumerate(found, start=header.first):
+                            if number <= place <= upto:
+                                yield Position(one.generation, place), one
+                                number = place + 1
+                    if number > min(upto, segment.last):
+                        break  # or a connection was closed between two frames: the call gets the rest
+                except TruecutError:
+                    self._failed_at[address] = time.monotonic()
+                    break
+                except Damaged:
+                    self._failed_at[address] = time.monotonic()
             if number > min(upto, segment.last):
                 return
+
+    def _ways(self, address: str, entries: int, form: _Form[_T]) -> list[_Fetch[_T]]:
+        """How to get frames from a node, each for the rest of what the one before it did not get. The last is
+        a call: the node itself checks what it sends then, and says what is wrong."""
+        by_call: _Fetch[_T] = lambda asked: self._by_call(address, asked, form)  # noqa: E731
+        if (
+            form.bulk is None
+            or entries < BULK_ENTRIES_MIN
+            or time.monotonic() < self._no_bulk.get(address, 0.0)
+        ):
+            return [by_call]
+        in_bulk = form.bulk
+        return [lambda asked: self._in_bulk(address, asked, in_bulk), by_call]
+
+    def _by_call(self, address: str, asked: Message, form: _Form[_T]) -> _Frames[_T]:
+        for data in self._peer(address).get({**asked, "heads": form.without_payloads}):
+            yield form.decode(data)
+
+    def _in_bulk(self, address: str, asked: Message, fetch: _Bulk[_T]) -> _Frames[_T]:
+        """Damaged when a call has to do. Nothing is wrong with a node that has no port for it, or one that
+        cannot be reached from here."""
+        try:
+            told = self._peer(address).ask("node.bulk", asked)
+            yield from fetch(Address.parse(address).host, told)
+        except TruecutError as error:
+            if error.fault.code != _NOT_OFFERED:
+                raise
+            self._no_bulk[address] = time.monotonic() + BULK_AGAIN_S
+            raise Damaged("bulk") from error
+        except (OSError, LookupError, TypeError, ValueError, ArithmeticError) as error:  # Damaged, too
+            self._no_bulk[address] = time.monotonic() + BULK_AGAIN_S
+            raise Damaged("bulk") from error
 
     def _replicas(self, segment: _Segment) -> list[str]:
         """In turn from segment to segment, those that failed lately last."""

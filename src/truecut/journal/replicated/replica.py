@@ -27,7 +27,7 @@ from truecut.journal.frame import Header, decode, parse_header, whole
 from truecut.journal.record import Damaged, Record
 from truecut.journal.replicated import faults
 from truecut.journal.replicated.state_file import Home, Stored, examine, read_state, write_state
-from truecut.journal.scan import frames, offset_of, raw_frames
+from truecut.journal.scan import Piece, Run, frames, offset_of, raw_frames, runs
 from truecut.journal.segment import Reach, SegmentWriter
 
 
@@ -261,17 +261,10 @@ class StoredReplica:
     def read(self, *, after: int, upto: int, withheld: bool = False) -> Iterator[bytes]:
         """Frames with the entries in `(after, upto]`, as far as they may be read; the first may reach back.
         `withheld`: all entries of a fenced copy, for another node."""
-        with self._changed:
-            self._must_be_good()
-            replica = self._replica
-            if withheld and replica.state not in ("fenced", "sealed"):
-                raise faults.not_fenced(self.home.log, self.home.segment)
-            upto = min(upto, replica.length if withheld else replica.visible)
-            end = self._reach.end
-        if after >= upto:
+        first, last, end = self._readable(after, upto, withheld=withheld)
+        if first > last:
             return
-        first, last = self.home.first + after + 1, self.home.first + upto
-        try:
+        with self._damage_noted():
             offset = offset_of(self.path, self.home.start, first, end=end)
             for header, data in raw_frames(self.path, self.home.start, offset=offset, end=end):
                 if header.last >= first:
@@ -279,6 +272,34 @@ class StoredReplica:
                 if header.last >= last:
                     return
             raise Damaged(f"it ends before record {last}")
+
+    def pieces(self, *, after: int, upto: int) -> Iterator[Piece]:
+        """As `read`, as places in the file where that is possible. Payloads are not checked."""
+        first, last, end = self._readable(after, upto)
+        if first > last:
+            return
+        with self._damage_noted():
+            offset = offset_of(self.path, self.home.start, first, end=end)
+            bounds = {"offset": offset, "end": end, "first": first, "last": last}
+            for header, piece in runs(self.path, self.home.start, **bounds):
+                yield piece if isinstance(piece, Run) else _cut(header, piece, last)
+
+    def _readable(self, after: int, upto: int, *, withheld: bool = False) -> tuple[int, int, int]:
+        """The first and the last record of these entries that may be read, and where the file's end is."""
+        with self._changed:
+            self._must_be_good()
+            replica = self._replica
+            if withheld and replica.state not in ("fenced", "sealed"):
+                raise faults.not_fenced(self.home.log, self.home.segment)
+            upto = min(upto, replica.length if withheld else replica.visible)
+            return self.home.first + after + 1, self.home.first + upto, self._reach.end
+
+    @contextmanager
+    def _damage_noted(self) -> Iterator[None]:
+        """Whatever is found wrong while it is read is remembered, and said."""
+        try:
+            yield
+            return
         except FileNotFoundError:
             damage = "its file is missing"
         except Damaged as found:
