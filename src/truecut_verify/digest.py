@@ -37,12 +37,12 @@ def encode(value: pa.Scalar, form: Form) -> bytes:
         case "bool":
             return b"\1" if value.as_py() else b"\0"
         case "int":
-            return _whole(_integer(value))
+            return integer_bytes(_integer(value))
         case "float":
             number = float(value.as_py())
             return struct.pack(">d", number) if number == number else bytes.fromhex("7ff8000000000000")
         case "decimal":
-            return _decimal(value.as_py(), int(argument))
+            return decimal_bytes(value.as_py(), int(argument))
         case "text":
             return str(value.as_py()).encode()
         case "bytes":
@@ -60,7 +60,7 @@ def _integer(value: pa.Scalar) -> int:
     return int.from_bytes(raw, "little", signed=True) if isinstance(raw, bytes) else int(raw)
 
 
-def _whole(value: int) -> bytes:
+def integer_bytes(value: int) -> bytes:
     """Eight bytes if they do; else sixteen; else seventeen. The sign is in the first bit."""
     for size in (8, 16, 17):
         if -(1 << (8 * size - 1)) <= value < 1 << (8 * size - 1):
@@ -68,7 +68,7 @@ def _whole(value: int) -> bytes:
     raise Unencodable("a whole number of more than seventeen bytes")
 
 
-def _decimal(value: Decimal, scale: int) -> bytes:
+def decimal_bytes(value: Decimal, scale: int) -> bytes:
     """The scale, then all digits as one whole number. Not by arithmetic of decimals, which rounds."""
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int) or exponent + scale < 0:

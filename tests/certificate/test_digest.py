@@ -165,7 +165,8 @@ def test_the_secret_is_not_printed() -> None:
 
 
 def test_the_verifier_shares_no_code() -> None:
-    """Neither imports the other: what both get wrong, each got wrong by itself."""
+    """Neither imports the other, but for the one place that asks the verifier for its verdict: what both get
+    wrong, each got wrong by itself."""
     folder = Path(plain.__file__).parent
     imports = [
         line for file in folder.glob("*.py") for line in file.read_text().splitlines() if "import" in line
@@ -173,4 +174,5 @@ def test_the_verifier_shares_no_code() -> None:
     assert imports
     assert not [line for line in imports if "truecut" in line and "truecut_verify" not in line]
     issuing = Path(__file__).parents[2] / "src" / "truecut"
-    assert not [file for file in issuing.rglob("*.py") if "truecut_verify" in file.read_text()]
+    asking = [file.name for file in issuing.rglob("*.py") if "truecut_verify" in file.read_text()]
+    assert asking == ["certificate_files.py"]

@@ -8,15 +8,15 @@ modulo 2^128, so that what leaves can be taken off again. NULL counts nothing.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from truecut.certificate.encoding import Encoded, encode, items, spread
+from truecut.certificate.encoding import Encoded, encode, spread
 from truecut.model.types import parse
 
 BLOCK = 16
@@ -45,17 +45,34 @@ class Keyed:
         return np.frombuffer(cipher.update(blocks.tobytes()), np.uint8).reshape(-1, BLOCK)
 
 
+KEPT_BYTES_MIN = 17  # a source leaves out large values only: the digests of the others need not be kept
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """The digests of some cells of one column: in which rows they are, and what they come to."""
+
+    rows: npt.NDArray[np.int64]
+    digests: Blocks
+
+
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The digests of some rows: that of each key, and the sum of each row."""
+    """The digests of some rows: that of each key, and the sum of each row; and those of kept cells, by the
+    column's number."""
 
     keys: Blocks
     sums: Limbs  # (rows, 4)
+    cells: Mapping[int, Cells] = field(default_factory=dict)
 
     def buckets(self) -> npt.NDArray[np.int64]:
         """Where each row belongs: the first twelve bits of its key's digest."""
         high = self.keys[:, 0].astype(np.int64) << 8 | self.keys[:, 1]
         return high >> 4
+
+    def blocks(self) -> Blocks:
+        """The sums as blocks, big-endian."""
+        return self.sums[:, ::-1].astype(">u4").view(np.uint8).reshape(-1, BLOCK)
 
 
 def scope_tag(table: str) -> bytes:
@@ -64,20 +81,32 @@ def scope_tag(table: str) -> bytes:
 
 
 def digest_rows(
-    keyed: Keyed, rows: pa.Table, *, scope: str, key: Sequence[str], columns: Mapping[str, tuple[int, str]]
+    keyed: Keyed,
+    rows: pa.Table,
+    *,
+    scope: str,
+    key: Sequence[str],
+    columns: Mapping[str, tuple[int, str]],
+    keep: Collection[str] = (),
 ) -> Rows:
-    """`columns`: name → the column's lasting number and its type; those of the key are in it, too."""
+    """`columns`: name → the column's lasting number and its type; those of the key are in it, too. `keep`:
+    columns whose large values have their digests told by themselves."""
     tag = scope_tag(scope)
     batch = rows.combine_chunks()
     arrays = {name: _one(batch, name) for name in columns}
     keys = _keys(keyed, tag, [(arrays[name], columns[name][1]) for name in key], batch.num_rows)
     sums = as_limbs(_chained(keyed, _header(keyed, _ROW, 0, tag), keys))
+    kept: dict[int, Cells] = {}
     for name, (number, kind) in columns.items():
-        if name not in key:
-            sums = _carried(
-                sums + _cells(keyed, _header(keyed, _CELL, number, tag), keys, arrays[name], kind)
-            )
-    return Rows(keys, sums)
+        if name in key:
+            continue
+        encoded = encode(arrays[name], parse(kind))
+        blocks = _cells(keyed, _header(keyed, _CELL, number, tag), keys, encoded)
+        sums = carried(sums + _where_there(blocks, encoded))
+        if name in keep:
+            large = np.nonzero(encoded.lengths >= KEPT_BYTES_MIN)[0]
+            kept[number] = Cells(large, blocks[large])
+    return Rows(keys, sums, kept)
 
 
 def _one(batch: pa.Table, name: str) -> pa.Array:
@@ -103,21 +132,35 @@ def _keys(keyed: Keyed, tag: bytes, parts: Sequence[tuple[pa.Array, str]], count
     if len(parts) == 1:
         encoded = encode(parts[0][0], parse(parts[0][1]))
     else:
-        columns = [items(array, parse(kind)) for array, kind in parts]
-        encoded = _joined([b"".join(one) for one in zip(*columns, strict=True)])
+        encoded = _items_joined([encode(array, parse(kind)) for array, kind in parts], count)
     state = np.repeat(_header(keyed, _KEY, 0, tag), count, axis=0)
     return _bodies(keyed, state, encoded)
 
 
-def _joined(values: Sequence[bytes]) -> Encoded:
-    offsets = np.concatenate(([0], np.cumsum([len(value) for value in values], dtype=np.int64)))
-    return Encoded(np.frombuffer(b"".join(values), np.uint8), offsets, np.ones(len(values), np.bool_))
+def _items_joined(parts: Sequence[Encoded], count: int) -> Encoded:
+    """The items of each row's values, one after the other: 0 for NULL; 1, the length in 8 bytes, bytes."""
+    sizes = [np.where(part.there, part.lengths + 9, 1) for part in parts]
+    offsets = np.concatenate(([0], np.cumsum(np.sum(sizes, axis=0), dtype=np.int64)))
+    data = np.zeros(int(offsets[-1]), np.uint8)
+    starts = offsets[:-1].copy()
+    for part, size in zip(parts, sizes, strict=True):
+        here = starts[part.there]
+        lengths = part.lengths[part.there]
+        data[here] = 1
+        data[here[:, None] + np.arange(1, 9)] = lengths.astype(">i8").view(np.uint8).reshape(-1, 8)
+        data[spread(here + 9, lengths)] = part.data
+        starts += size
+    return Encoded(data, offsets, np.ones(count, np.bool_))
 
 
-def _cells(keyed: Keyed, header: Blocks, keys: Blocks, column: pa.Array, kind: str) -> Limbs:
-    """The digest of each cell of a column; 0 for NULL."""
-    encoded = encode(column, parse(kind))
-    found = as_limbs(_bodies(keyed, _chained(keyed, header, keys), encoded))
+def _cells(keyed: Keyed, header: Blocks, keys: Blocks, encoded: Encoded) -> Blocks:
+    """The digest of each cell of a column; of NULL something that is not used."""
+    return _bodies(keyed, _chained(keyed, header, keys), encoded)
+
+
+def _where_there(blocks: Blocks, encoded: Encoded) -> Limbs:
+    """As numbers; 0 for NULL."""
+    found = as_limbs(blocks)
     found[~encoded.there] = 0
     return found
 
@@ -166,13 +209,13 @@ def as_limbs(blocks: Blocks) -> Limbs:
     return blocks.reshape(-1).view(">u4").reshape(-1, 4)[:, ::-1].astype(np.uint64)
 
 
-def _carried(limbs: Limbs) -> Limbs:
+def carried(limbs: Limbs) -> Limbs:
     """Below 2^32 each; what goes over the top is gone."""
-    carried = limbs.copy()
+    found = limbs.copy()
     for number in range(3):
-        carried[:, number + 1] += carried[:, number] >> np.uint64(32)
-    carried &= np.uint64(0xFFFF_FFFF)
-    return carried
+        found[:, number + 1] += found[:, number] >> np.uint64(32)
+    found &= np.uint64(0xFFFF_FFFF)
+    return found
 
 
 def number_of(limbs: Limbs) -> int:
@@ -198,12 +241,17 @@ class Buckets:
 
     def remove(self, rows: Rows) -> None:
         """These rows, exactly as they were, are there no more."""
-        self._take(rows.buckets(), _negated(rows.sums), -1)
+        self._take(rows.buckets(), negated(rows.sums), -1)
 
     def merge(self, other: Buckets) -> None:
         """What another task has summed up."""
-        self.sums = _carried(self.sums + other.sums)
+        self.sums = carried(self.sums + other.sums)
         self.counts = self.counts + other.counts
+
+    def take_off(self, other: Buckets) -> None:
+        """What is there no more."""
+        self.sums = carried(self.sums + negated(other.sums))
+        self.counts = self.counts - other.counts
 
     def root(self) -> bytes:
         """All of it in 32 bytes."""
@@ -211,13 +259,24 @@ class Buckets:
             self.sums.astype(">u4").tobytes() + self.counts.astype(">i8").tobytes()
         ).digest()
 
+    @property
+    def rows(self) -> int:
+        """How many there are in all."""
+        return int(self.counts.sum())
+
     def _take(self, buckets: npt.NDArray[np.int64], sums: Limbs, each: int) -> None:
         np.add.at(self.sums, buckets, sums)  # fewer than 2^32 rows at a time: no limb overflows
-        self.sums = _carried(self.sums)
+        self.sums = carried(self.sums)
         np.add.at(self.counts, buckets, each)
 
 
-def _negated(limbs: Limbs) -> Limbs:
+def negated(limbs: Limbs) -> Limbs:
+    """What added to them makes 0."""
     flipped = limbs ^ np.uint64(0xFFFF_FFFF)
     flipped[:, 0] += np.uint64(1)
-    return _carried(flipped)
+    return carried(flipped)
+
+
+def as_blocks(limbs: Limbs) -> Blocks:
+    """Numbers as blocks, big-endian."""
+    return np.ascontiguousarray(limbs[:, ::-1]).astype(">u4").view(np.uint8).reshape(-1, BLOCK)

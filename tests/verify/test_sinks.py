@@ -1,0 +1,449 @@
+"""What a sink holds, and its cursor, against the certificate: real lakes, real PostgreSQL."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Protocol
+
+import psycopg
+import pyarrow as pa
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from tests.postgres_server import PostgresServer
+from tests.verify import issuer
+from tests.verify.issuer import PIPELINE, SECRET, UPDATE, Change, CopyOf, Json, World
+from truecut.lake import connect
+from truecut_verify.digest import Unencodable, encode
+from truecut_verify.documents import Copy
+from truecut_verify.main import main
+from truecut_verify.postgres import open_postgres
+from truecut_verify.verdict import Fail, Unknown
+
+_numbers = itertools.count(1)
+TYPES = [
+    ("id", 1, "int", pa.int64(), "BIGINT"),
+    ("v", 2, "text", pa.string(), "VARCHAR"),
+    ("n", 3, "float", pa.float64(), "DOUBLE PRECISION"),
+    ("amount", 6, "decimal:2", pa.decimal128(10, 2), "DECIMAL(10,2)"),
+    ("moment", 7, "timestamp", pa.timestamp("us", "UTC"), "TIMESTAMP WITH TIME ZONE"),
+    ("day", 8, "date", pa.date32(), "DATE"),
+    ("raw", 9, "bytes", pa.binary(), "BYTEA"),
+    ("list", 10, {"list": "int"}, pa.list_(pa.int64()), "INTEGER[]"),
+    ("yes", 11, "bool", pa.bool_(), "BOOLEAN"),
+]
+
+
+ROW = f"INSERT INTO main.t VALUES ({', '.join('?' * len(TYPES))})"
+
+
+class Typed(CopyOf):
+    """With one column of many types."""
+
+    @property
+    def columns(self) -> list[tuple[str, int, Any, pa.DataType]]:
+        return [one[:4] for one in TYPES]
+
+
+def a_row(key: int) -> Json:
+    return {
+        "id": key,
+        "v": "x" * key,
+        "n": 0.0,
+        "amount": Decimal("1.50"),
+        "moment": dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+        "day": dt.date(1969, 12, 31),
+        "raw": b"\0\xff",
+        "list": [1, None, key],
+        "yes": True,
+    }
+
+
+class Sink(Protocol):
+    """What a test does to a sink."""
+
+    dsn: str
+
+    def run(self, sql: str, *values: Any) -> Any: ...
+
+    def each(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> Any: ...
+
+
+@dataclass
+class LakeSink:
+    dsn: str
+
+    def run(self, sql: str, *values: Any) -> Any:
+        return self.each([(sql, values)])
+
+    def each(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> Any:
+        with connect() as connection:
+            connection.execute(f"ATTACH '{self.dsn}' AS lake (DATA_INLINING_ROW_LIMIT 0)")
+            connection.execute("USE lake")
+            for sql, values in statements:
+                found = connection.execute(sql.replace("BYTEA", "BLOB"), list(values)).fetchall()
+            return found
+
+
+@dataclass
+class DatabaseSink:
+    dsn: str
+
+    def run(self, sql: str, *values: Any) -> Any:
+        return self.each([(sql, values)])
+
+    def each(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> Any:
+        with psycopg.connect(self.dsn) as connection:
+            for sql, values in statements:
+                cursor = connection.execute(sql.replace("?", "%s").encode(), values)
+            return cursor.fetchall() if cursor.description else []
+
+
+@pytest.fixture(params=["ducklake", "postgres"])
+def sink(request: pytest.FixtureRequest, tmp_path: Path, postgres: PostgresServer) -> Sink:
+    """An empty one."""
+    if request.param == "postgres":
+        found: Sink = DatabaseSink(postgres.create_database(f"audited_{next(_numbers)}"))
+        found.run("CREATE SCHEMA main")
+        return found
+    return LakeSink(f"{request.param}:{tmp_path / 'lake.catalog'}")
+
+
+@dataclass
+class Case:
+    world: World
+    sink: Sink
+    folder: Path
+
+    def verify(self, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, Json]:
+        """The exit code, and what V5 says."""
+        capsys.readouterr()
+        secret = self.folder / "secret"
+        arguments = [
+            "--secret",
+            str(secret),
+            "--sink",
+            self.sink.dsn,
+            *more,
+            "--json",
+            str(self.world.folder),
+        ]
+        code = main(arguments)
+        (found,) = [one for one in json.loads(capsys.readouterr().out)["checks"] if one["level"] == "V5"]
+        return code, found
+
+    def move(self, **over: Any) -> None:
+        """The cursor, to where the issuer is."""
+        state = json.loads(self.world.state("lake"))
+        state["copies"]["main.t"] |= over
+        second = next(_numbers) if isinstance(self.sink, LakeSink) else "lake"
+        if isinstance(self.sink, DatabaseSink):
+            self.sink.run("DELETE FROM _truecut.cursor")
+        new = "INSERT INTO _truecut.cursor VALUES (?, ?, NULL, 1, ?, now())"
+        self.sink.run(new, PIPELINE, second, json.dumps(state))
+
+
+@pytest.fixture
+def case(sink: Sink, tmp_path: Path) -> Case:
+    """Five rows at a sink, certified."""
+    world = World(tmp_path / "certificates", [Typed("main.t", "lake")])
+    world.base(world.copies[0], [a_row(n) for n in range(5)], upto=7)
+    world.certify()
+    (tmp_path / "secret").write_bytes(SECRET)
+    columns = ", ".join(f'"{name}" {kind}' for name, _, _, _, kind in TYPES)
+    numbered = "number BIGINT" if isinstance(sink, LakeSink) else "sink VARCHAR"
+    cursor = (
+        f"pipeline VARCHAR, {numbered}, position VARCHAR, token BIGINT, state VARCHAR, applied_at TIMESTAMPTZ"
+    )
+    sink.each(
+        [
+            (f"CREATE TABLE main.t ({columns})", ()),
+            *((ROW, list(a_row(n).values())) for n in range(5)),
+            ("CREATE SCHEMA _truecut", ()),
+            (f"CREATE TABLE _truecut.cursor ({cursor})", ()),
+        ]
+    )
+    found = Case(world, sink, tmp_path)
+    found.move()
+    return found
+
+
+CHEATS: dict[str, tuple[str, Json | None, Json]] = {
+    "a row changed": ("UPDATE main.t SET v = 'other' WHERE id = 3", {"id": 3}, {"differs": 1}),
+    "a row deleted": ("DELETE FROM main.t WHERE id = 3", None, {"missing": 1}),
+    "a row added": ("INSERT INTO main.t (id) VALUES (3000000000)", {"id": 3000000000}, {"extra": 1}),
+    "a row duplicated": ("INSERT INTO main.t SELECT * FROM main.t WHERE id = 2", {"id": 2}, {"differs": 1}),
+    "a value swapped": (
+        "UPDATE main.t SET v = CASE id WHEN 1 THEN 'xx' ELSE 'x' END WHERE id IN (1, 2)",
+        None, {"differs": 2}),
+    "keys swapped": ("UPDATE main.t SET id = 3 - id WHERE id IN (1, 2)", None, {"differs": 2}),
+    "NULL for a value": ("UPDATE main.t SET v = NULL WHERE id = 3", {"id": 3}, {"differs": 1}),
+    "empty for NULL": ("UPDATE main.t SET \"list\" = NULL WHERE id = 1", {"id": 1}, {"differs": 1}),
+    "a trailing space": ("UPDATE main.t SET v = v || ' ' WHERE id = 3", {"id": 3}, {"differs": 1}),
+    "-0.0": ("UPDATE main.t SET n = '-0.0' WHERE id = 3", {"id": 3}, {"differs": 1}),
+    "a cent": ("UPDATE main.t SET amount = 1.51 WHERE id = 3", {"id": 3}, {"differs": 1}),
+    "a microsecond": (
+        "UPDATE main.t SET moment = moment + INTERVAL '1 microsecond' WHERE id = 3",
+        {"id": 3}, {"differs": 1}),
+    "all of it": ("DELETE FROM main.t", None, {"missing": 5}),
+}  # fmt: skip
+
+
+def test_a_copy_that_is_as_certified_passes(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also when the cursor moved on without rows, and when another wrote elsewhere."""
+    assert case.verify(capsys)[0] == 0
+    case.move(at=issuer.position(9))
+    code, found = case.verify(capsys)
+    assert (code, found["frontier"]) == (0, issuer.position(9))
+
+
+def test_what_was_changed_at_the_sink_is_named(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    """One after another, each healed again: verdict, count and key."""
+    for name, (sql, key, counts) in CHEATS.items():
+        case.sink.run(sql)
+        code, found = case.verify(capsys)
+        assert (code, found["verdict"]) == (4, "fail"), name
+        assert {one: found[one] for one in counts} == counts, (name, found)
+        assert sum(found[one] for one in ("missing", "extra", "differs")) == sum(counts.values()), (
+            name,
+            found,
+        )
+        if key is not None:
+            assert found["witness"]["key"] == key, name
+        assert found["witness"]["at_sink"] in counts
+        case.sink.each([("DELETE FROM main.t", ()), *((ROW, list(a_row(n).values())) for n in range(5))])
+    assert case.verify(capsys)[0] == 0
+
+
+def test_a_numeric_with_another_scale(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    """A column that became wider is not of its form any more where it holds more digits."""
+    if isinstance(case.sink, LakeSink):
+        case.sink.run("ALTER TABLE main.t DROP COLUMN amount")
+        case.sink.run("ALTER TABLE main.t ADD COLUMN amount DECIMAL(12,3)")
+        case.sink.run("UPDATE main.t SET amount = 1.501")
+    else:
+        case.sink.run("ALTER TABLE main.t ALTER COLUMN amount TYPE numeric(12,3) USING 1.501")
+    assert case.verify(capsys)[0] == 4
+
+
+def test_an_old_certificate_is_not_taken_for_new(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    """The sink has gone on: unknown. It was set back: fail. It follows another chain: fail."""
+    copy = case.world.copies[0]
+    old = case.world.state("lake")
+    case.world.changes(copy, [Change(8, 0, UPDATE, {**a_row(1), "v": "later"})], upto=8)
+    case.move()
+    code, found = case.verify(capsys)
+    assert (code, found["verdict"]) == (5, "unknown")
+    case.sink.run("UPDATE main.t SET v = 'later' WHERE id = 1")
+    case.world.certify()
+    assert case.verify(capsys)[0] == 0
+    case.move(**json.loads(old)["copies"]["main.t"])
+    code, found = case.verify(capsys)
+    assert (code, found["witness"]["cursor"]) == (4, issuer.position(7))
+    case.move()
+    honest = case.world.previous
+    case.world.previous = "0" * 64
+    case.move()
+    assert case.verify(capsys)[1]["witness"] == {"certificate_digest": "0" * 64}
+    case.world.previous = honest
+    case.move(source_identity="another server")
+    assert case.verify(capsys)[0] == 4
+    case.move(evidence="0" * 64)
+    assert case.verify(capsys)[0] == 4
+
+
+def test_what_is_not_there_is_said(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    """No column, no table, no cursor: fail. No server, another secret: unknown."""
+    (case.folder / "secret").write_bytes(bytes(16))
+    assert case.verify(capsys)[1]["verdict"] == "unknown"
+    (case.folder / "secret").write_bytes(SECRET)
+    case.sink.run("ALTER TABLE main.t DROP COLUMN v")
+    assert case.verify(capsys)[1]["verdict"] == "fail"
+    case.sink.run("DROP TABLE main.t")
+    assert case.verify(capsys)[1]["verdict"] == "fail"
+    case.sink.run("DROP TABLE _truecut.cursor")
+    assert case.verify(capsys)[1]["verdict"] == "fail"
+    case.sink = type(case.sink)(case.sink.dsn + "0")  # type: ignore[call-arg]
+    assert case.verify(capsys)[1]["verdict"] == "unknown"
+
+
+def test_without_evidence_the_root_still_tells(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    """V5 needs the signed root; only to name the key it needs evidence."""
+    (case.world.folder / "evidence/000001.parquet").unlink()
+    code, found = case.verify(capsys)
+    assert (code, found["verdict"]) == (5, "pass")
+    case.sink.run("DELETE FROM main.t WHERE id = 3")
+    code, found = case.verify(capsys)
+    assert (code, found["verdict"], found["witness"]) == (4, "fail", None)
+
+
+def test_a_lake_as_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """V4 at the certified version, also after the source went on; with V5 the copy equals the source."""
+    source = LakeSink(f"ducklake:{tmp_path / 'source.catalog'}")
+    columns = ", ".join(f'"{name}" {kind}' for name, _, _, _, kind in TYPES)
+    source.run(f"CREATE TABLE main.t ({columns})")
+    source.run(ROW, *a_row(1).values())
+    (version,) = source.run("FROM ducklake_current_snapshot('lake')")[0]
+    (identity,) = source.run("SELECT schema_uuid::VARCHAR FROM __ducklake_metadata_lake.ducklake_schema")[0]
+    (tmp_path / "secret").write_bytes(SECRET)
+
+    def v4(rows: list[Json], identity: str) -> Json:
+        folder = tmp_path / str(next(_numbers))
+        world = World(folder, [Typed("main.t", "lake")], identity=identity)
+        world.base(world.copies[0], rows, upto=version)
+        world.certify()
+        capsys.readouterr()
+        main(["--secret", str(tmp_path / "secret"), "--source", source.dsn, "--json", str(folder)])
+        (found,) = [one for one in json.loads(capsys.readouterr().out)["checks"] if one["level"] == "V4"]
+        return dict(found)
+
+    source.run("UPDATE main.t SET v = 'later'")
+    assert v4([a_row(1)], identity)["verdict"] == "pass"
+    assert v4([a_row(1)], "another")["verdict"] == "fail"
+    found = v4([{**a_row(1), "v": "other"}], identity)
+    assert (found["verdict"], found["witness"]["key"]) == ("fail", {"id": 1})
+
+
+def test_each_copy_of_a_lake_is_read_at_its_own_version(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever version the copy before it was at; a version that is not there yet, and a part of a table by a
+    route, are unknown."""
+    source = LakeSink(f"ducklake:{tmp_path / 'source.catalog'}")
+    columns = ", ".join(f'"{name}" {kind}' for name, _, _, _, kind in TYPES)
+    for table in ("a", "b"):
+        source.run(f"CREATE TABLE main.{table} ({columns})")
+        source.run(ROW.replace("main.t", f"main.{table}"), *a_row(1).values())
+    (early,) = source.run("FROM ducklake_current_snapshot('lake')")[0]
+    source.run("UPDATE main.b SET v = 'later'")
+    (late,) = source.run("FROM ducklake_current_snapshot('lake')")[0]
+    (identity,) = source.run("SELECT schema_uuid::VARCHAR FROM __ducklake_metadata_lake.ducklake_schema")[0]
+    (tmp_path / "secret").write_bytes(SECRET)
+
+    def v4(row: Json, upto: int, route: str | None = None) -> list[str]:
+        folder = tmp_path / str(next(_numbers))
+        copies: list[CopyOf] = [Typed("main.a", "lake"), Typed("main.b", "lake")]
+        world = World(folder, copies, identity=identity)
+        world.base(copies[0], [a_row(1)], upto=early)
+        world.base(copies[1], [row], upto=upto)
+        copies[1].route = route
+        world.certify()
+        capsys.readouterr()
+        main(["--secret", str(tmp_path / "secret"), "--source", source.dsn, "--json", str(folder)])
+        checks = json.loads(capsys.readouterr().out)["checks"]
+        return [one["verdict"] for one in checks if one["level"] == "V4"]
+
+    later = {**a_row(1), "v": "later"}
+    assert v4(later, late) == ["pass", "pass"]
+    assert v4(a_row(1), late) == ["pass", "fail"]
+    assert v4(later, late + 1) == ["pass", "unknown"]
+    assert v4(later, late, route="acme") == ["pass", "unknown"]
+
+
+def test_a_postgres_as_source(
+    tmp_path: Path, postgres: PostgresServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """V4 at an exported snapshot: pass where it has what is certified; where it has not, and stands elsewhere
+    in its log, nobody knows."""
+    name = f"source_{next(_numbers)}"
+    source = DatabaseSink(postgres.create_database(name))
+    columns = ", ".join(f'"{name}" {kind}' for name, _, _, _, kind in TYPES)
+    source.run("CREATE SCHEMA main")
+    source.run(f"CREATE TABLE main.t ({columns})")
+    source.run(ROW, *a_row(1).values())
+    (system,) = source.run("SELECT system_identifier::text FROM pg_control_system()")[0]
+    (tmp_path / "secret").write_bytes(SECRET)
+    world = World(tmp_path / "c", [Typed("main.t", "lake")], identity=f"{system}/{name}/slot/0/1")
+    world.base(world.copies[0], [a_row(1)], upto=5)
+    world.certify()
+
+    def v4() -> Json:
+        capsys.readouterr()
+        main(["--secret", str(tmp_path / "secret"), "--source", source.dsn, "--json", str(world.folder)])
+        (found,) = [one for one in json.loads(capsys.readouterr().out)["checks"] if one["level"] == "V4"]
+        return dict(found)
+
+    assert v4()["verdict"] == "pass", v4()
+    source.run("UPDATE main.t SET v = 'later'")
+    assert v4()["verdict"] == "unknown"
+
+
+@pytest.mark.parametrize("is_source", [True, False])
+def test_a_read_that_fails_keeps_the_snapshot(
+    tmp_path: Path, postgres: PostgresServer, is_source: bool
+) -> None:
+    """A table that is not there, one whose values are not of their form, and one that may not be read: what
+    is read after them is still the content of the moment at which all began."""
+    database = DatabaseSink(postgres.create_database(f"audited_{next(_numbers)}"))
+    database.run("CREATE SCHEMA main")
+    for table, kind in (("t", "BIGINT"), ("odd", "TEXT"), ("secret", "BIGINT")):
+        database.run(f"CREATE TABLE main.{table} (id {kind})")
+        database.run(f"INSERT INTO main.{table} VALUES (1)")
+    database.run("INSERT INTO main.odd SELECT 'no number' FROM generate_series(1, 20000)")
+    reader_of = f"reader_{next(_numbers)}"
+    database.run(f"CREATE ROLE {reader_of} LOGIN REPLICATION")
+    database.run(f"GRANT USAGE ON SCHEMA main TO {reader_of}")
+    database.run(f"GRANT SELECT ON main.t, main.odd TO {reader_of}")
+    dsn = make_conninfo(database.dsn, user=reader_of)
+
+    def copy_of(table: str) -> Copy:
+        given: Any = dict.fromkeys(field.name for field in fields(Copy))
+        return Copy(**given | {"table": f"main.{table}", "columns": [("id", 1, "int")]})
+
+    with open_postgres(dsn, is_source=is_source) as reader:
+        database.run("UPDATE main.t SET id = 2")
+        with pytest.raises(Fail):
+            list(reader.rows(copy_of("nowhere")))
+        with pytest.raises(Unencodable):
+            list(reader.rows(copy_of("odd")))
+        with pytest.raises(Unknown):
+            list(reader.rows(copy_of("secret")))
+        assert list(reader.rows(copy_of("t"))) == [[[(1).to_bytes(8, "big")]]]
+
+
+@pytest.mark.parametrize("sink", ["postgres"], indirect=True)
+def test_rows_that_a_policy_hides_are_not_known(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not missing: whoever reads with few rights must not be told that the copy is wrong."""
+    role = f"reader_{next(_numbers)}"
+    case.sink.each(
+        [
+            (f"CREATE ROLE {role} LOGIN", ()),
+            (f"GRANT USAGE ON SCHEMA main, _truecut TO {role}", ()),
+            (f"GRANT SELECT ON main.t, _truecut.cursor TO {role}", ()),
+        ]
+    )
+    own, case.sink = case.sink, DatabaseSink(make_conninfo(case.sink.dsn, user=role))
+    assert case.verify(capsys)[1]["verdict"] == "pass"
+    own.run("ALTER TABLE main.t ENABLE ROW LEVEL SECURITY")
+    own.run("CREATE POLICY few ON main.t USING (id < 3)")
+    code, found = case.verify(capsys)
+    assert (code, found["verdict"]) == (5, "unknown")
+
+
+def test_blanks_in_arrays_are_kept(postgres: PostgresServer) -> None:
+    """Values of `character(n)` have them at their ends; numbers and enumerations are as they were."""
+    database = DatabaseSink(postgres.create_database(f"audited_{next(_numbers)}"))
+    database.run("CREATE SCHEMA main")
+    database.run("CREATE TYPE main.mood AS ENUM ('so so')")
+    database.run("CREATE TABLE main.t (c character(3)[], v text[], m main.mood[], n int[], d numeric(5,2)[])")
+    database.run("INSERT INTO main.t VALUES ('{a,NULL}', '{\"b \"}', '{so so}', '{7}', '{1.50}')")
+    forms = {"c": "text", "v": "text", "m": "text", "n": "int", "d": "decimal:2"}
+    columns = [(name, n, {"list": form}) for n, (name, form) in enumerate(forms.items())]
+    given: Any = dict.fromkeys(field.name for field in fields(Copy))
+    with open_postgres(database.dsn, is_source=False) as reader:
+        (batch,) = reader.rows(Copy(**given | {"table": "main.t", "columns": columns}))
+    values: list[pa.Scalar[Any]] = [
+        pa.scalar(["a  ", None]),
+        pa.scalar(["b "]),
+        pa.scalar(["so so"]),
+        pa.scalar([7]),
+        pa.scalar([Decimal("1.50")]),
+    ]
+    wanted = [[encode(value, form)] for value, (_, _, form) in zip(values, columns, strict=True)]
+    assert batch == wanted
