@@ -17,6 +17,7 @@ FLOATS = ("FLOAT", "DOUBLE")
 PLAIN = tuple(SCALARS)
 KEYS = tuple(kind for kind in SCALARS if kind not in ("JSON", "BOOLEAN"))
 ROUTES = ("VARCHAR", "INTEGER", "DATE", "TIMESTAMP WITH TIME ZONE", "DECIMAL(4,1)", "UUID", "DOUBLE", "BLOB")
+RESPELLED = ("INTEGER", "DECIMAL(4,1)", "DECIMAL(4,1)", "FLOAT", "DATE")  # when they are widened
 WIDER = {
     "TINYINT": ("SMALLINT", "BIGINT", "FLOAT", "DECIMAL(8,2)"),
     "SMALLINT": ("INTEGER", "FLOAT", "DOUBLE"),
@@ -36,6 +37,7 @@ WIDER = {
     "BOOLEAN": ("INTEGER",),
     "VARCHAR": ("JSON",),
 }
+CHANGED_TWICE = tuple(name for name, wide in WIDER.items() if any(one in WIDER for one in wide))
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,16 @@ class Kind:
 
     def with_parts(self, parts: Mapping[str, Kind]) -> Kind:
         return Kind(self.name, tuple(parts.items()), self.minus, self.payload)
+
+
+def only_grows(old: Kind, new: Kind) -> bool:
+    """Whether whole numbers and decimals became wider ones, so that no value is read otherwise."""
+    if new.parts:
+        pairs = zip(old.parts, new.parts, strict=True)
+        return all(was == now or only_grows(was, now) for (_, was), (_, now) in pairs)
+    return all(
+        kind.name.endswith(("INT", "INTEGER")) or kind.name.startswith("DECIMAL") for kind in (old, new)
+    )
 
 
 @st.composite

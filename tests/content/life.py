@@ -6,7 +6,7 @@ source, bit for bit, or is held for a reason that the docs give for what was don
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -21,9 +21,10 @@ from tests.content.mirrors import TABLE, Mirrors
 from truecut.lake import LakeAddress, attach_sql, connect, lake_of
 
 POOL = 8  # rows that there may be
-RENAMED, OTHERWISE, UNREADABLE, AWAY, REPLACED = "TC3012", "TC3014", "TC3027", "TC2002", "TC2003"
-GAPS = ("TC2010", "TC2011", "TC3025", "TC3033")
+RENAMED, OTHERWISE, UNREADABLE = "TC3012", "TC3014", "TC3027"
+EXPIRED, DAMAGED, DISPLACED, REVALUED = "TC2010", "TC2011", "TC3025", "TC3033"  # gaps
 MIRROR, LOG = "a", "log"
+THEMES = ("anything", "types", "columns", "routes", "upkeep")
 
 Choose = Any  # hypothesis' `data.draw`
 
@@ -31,8 +32,8 @@ Choose = Any  # hypothesis' `data.draw`
 class Life:
     """`t` has a key, a route, a number `n` by which statements name rows, and columns that come and go."""
 
-    def __init__(self, world: Mirrors, draw: Choose, key: Sequence[Kind], route: Kind) -> None:
-        self.world, self.draw = world, draw
+    def __init__(self, world: Mirrors, draw: Choose, key: Sequence[Kind], route: Kind, theme: str) -> None:
+        self.world, self.draw, self.theme = world, draw, theme
         self.source = lake_of(world.pipeline().source.address)
         self.key = {f"k{n}": kind for n, kind in enumerate(key)}
         self.route = route
@@ -48,17 +49,20 @@ class Life:
         self.name = "t"
 
     def begin(self) -> None:
-        """Make the table, the pipeline and the first copies."""
+        """Make the table, which may have a past, the pipeline and the first copies."""
+        kinds_of_theme = drawn.scalars(drawn.CHANGED_TWICE) if self.theme == "types" else drawn.kinds()
         self.columns = {
-            self._name(): kind for kind in self.draw(st.lists(drawn.kinds(), min_size=1, max_size=3))
+            self._name(): kind for kind in self.draw(st.lists(kinds_of_theme, min_size=1, max_size=3))
         }
         kinds = {**self.key, "tenant": self.route, "n": Kind("INTEGER"), **self.columns}
         self._run(f"CREATE TABLE lake.t ({', '.join(f'{name} {kind.sql}' for name, kind in kinds.items())})")
         self.insert()
+        self._steps(at_most=2)
+        self.allowed.clear()
         self.line = Line(self.world.pipeline())
-        for sink in (MIRROR, LOG):
-            self.line.seed(sink)
         self.sinks = [MIRROR, LOG]
+        for sink in (MIRROR, LOG):
+            self._again(sink)
         self.compare()
 
     # --- rows -----------------------------------------------------------------------------------------
@@ -159,11 +163,26 @@ class Life:
             return []
         wider = self._wider(self.columns[name])
         if wider != self.columns[name] and self._alter(f"ALTER {name} SET DATA TYPE {wider.sql}"):
-            if "BOOLEAN" in self.columns[name].sql and self.columns[name].sql.count(
-                "BOOLEAN"
-            ) != wider.sql.count("BOOLEAN"):
+            if self.columns[name].sql.count("BOOLEAN") != wider.sql.count("BOOLEAN"):
                 self.allowed |= {OTHERWISE, UNREADABLE}
+            if not drawn.only_grows(self.columns[name], wider):
+                self.allowed.add(REVALUED)
             self.columns[name] = wider
+        return []
+
+    def respell(self) -> list[str]:
+        """A wider type for the route or a part of the key, which may spell it otherwise."""
+        name = self.draw(st.sampled_from(["tenant", "tenant", *self.key]))
+        kind = self.route if name == "tenant" else self.key[name]
+        wider = self._wider(kind)
+        kinds = {part: wider if part == name else known for part, known in self.key.items()}
+        if wider == kind or len(self._distinct(self.keys, kinds)) < len(self.keys):
+            return []
+        if self._alter(f"ALTER {name} SET DATA TYPE {wider.sql}", DISPLACED):
+            if name == "tenant":
+                self.route = wider
+            else:
+                self.key[name] = wider
         return []
 
     def inside(self) -> list[str]:
@@ -199,12 +218,14 @@ class Life:
     def reroute(self) -> list[str]:
         """The route column goes and comes back: every row belongs elsewhere."""
         default = self.draw(st.sampled_from(self.routes))
-        return self._run(
+        done = self._run(
             "BEGIN",
             f"ALTER TABLE lake.{self.name} DROP COLUMN tenant",
             f"ALTER TABLE lake.{self.name} ADD COLUMN tenant {self.route.sql} DEFAULT {default}",
             "COMMIT",
         )
+        self.allowed.update([DISPLACED] if done else [])
+        return done
 
     def there_and_back(self) -> list[str]:
         """Another name for a while, with rows."""
@@ -218,23 +239,22 @@ class Life:
     # --- maintenance ----------------------------------------------------------------------------------
 
     def flush(self) -> list[str]:
-        return self._run("CALL ducklake_flush_inlined_data('lake')")
+        return self._maintain("CALL ducklake_flush_inlined_data('lake')")
 
     def merge(self) -> list[str]:
-        return self._run("CALL ducklake_merge_adjacent_files('lake')")
+        return self._maintain("CALL ducklake_merge_adjacent_files('lake')")
 
     def rewrite(self) -> list[str]:
-        return self._run("CALL ducklake_rewrite_data_files('lake', delete_threshold => 0.0)")
+        return self._maintain("CALL ducklake_rewrite_data_files('lake', delete_threshold => 0.0)")
 
     def expire(self) -> list[str]:
         """Snapshots go, perhaps those where the copies stand."""
         ids = [row[0] for row in self._rows("SELECT snapshot_id FROM ducklake_snapshots('lake') ORDER BY 1")]
         going = ids[: self.draw(st.integers(0, len(ids) - 1))]
-        return (
-            self._run(f"CALL ducklake_expire_snapshots('lake', versions => [{_list(going)}])")
-            if going
-            else []
-        )
+        if not going:
+            return []
+        self.allowed.add(EXPIRED)
+        return self._run(f"CALL ducklake_expire_snapshots('lake', versions => [{_list(going)}])")
 
     def cleanup(self) -> list[str]:
         return self._run("CALL ducklake_cleanup_old_files('lake', cleanup_all => true)")
@@ -245,26 +265,30 @@ class Life:
 
     @property
     def steps(self) -> list[Any]:
+        """What is done to the table, the likelier the more often it stands here."""
         rows = [self.insert, self.update, self.move, self.rekey, self.delete]
-        columns = [self.add, self.drop, self.drop_and_add, self.rename, self.swap, self.widen, self.inside]
-        return [
-            *rows,
-            *rows,
-            *columns,
-            self.widen,
-            self.inside,
-            self.reroute,
-            self.there_and_back,
-            *self.upkeep,
-        ]
+        columns = [self.add, self.drop, self.drop_and_add, self.rename, self.swap, self.inside]
+        if self.theme == "types":
+            return [*rows, *[self.widen] * 5, self.reroute]
+        if self.theme == "columns":
+            return [*rows, *columns, self.inside, self.drop_and_add]
+        if self.theme == "routes":
+            return [*rows, self.move, self.reroute, *[self.respell] * 3]
+        if self.theme == "upkeep":
+            return [*rows, *self.upkeep, self.flush, self.rewrite, self.there_and_back]
+        changes = [*columns, self.widen, self.widen, self.inside, self.reroute, self.respell]
+        return [*rows, *rows, *changes, self.there_and_back, *self.upkeep]
 
     # --- polls ----------------------------------------------------------------------------------------
 
     def live_on(self) -> None:
         """A few steps, then a poll."""
-        for step in self.draw(st.lists(st.sampled_from(self.steps), min_size=1, max_size=4)):
-            step()
+        self._steps(at_least=1, at_most=4)
         self.poll()
+
+    def _steps(self, *, at_least: int = 0, at_most: int) -> None:
+        for step in self.draw(st.lists(st.sampled_from(self.steps), min_size=at_least, max_size=at_most)):
+            step()
 
     def poll(self) -> None:
         """Each copy goes on, is seeded anew after a gap, or is held for a reason that the docs give."""
@@ -275,10 +299,7 @@ class Life:
             code = lost.get(sink) or self.line.held(sink)
             if code is not None:
                 self.log.append(f"-- {sink}: {code}")
-                gap = code in GAPS
-                assert gap or code in self.allowed or (code == UNREADABLE and not readable), (
-                    f"held for {code}"
-                )
+                assert code in self.allowed or (code == UNREADABLE and not readable), f"held for {code}"
                 self._again(sink)
         self.allowed.clear()
         self.compare()
@@ -303,6 +324,7 @@ class Life:
             wanted = self._wanted(where)
             if wanted is None:
                 continue
+            self._retired_are_empty(sink, names)
             held = self._log(names) if sink == LOG else self._at_sink(sink, names)
             assert held[0] == wanted[0], f"{sink}: types differ"
             assert held[1] == wanted[1], (
@@ -319,6 +341,15 @@ class Life:
                 return self._read(connection, f"SELECT {', '.join(names)} FROM {TABLE} WHERE {where}")
         except (duckdb.InvalidInputException, duckdb.ConversionException, duckdb.InternalException):
             return None
+
+    def _retired_are_empty(self, sink: str, names: Sequence[str]) -> None:
+        """What the source has dropped stays at the sink without a value."""
+        with self._attached(self._address(sink)) as connection:
+            found = connection.execute(f"SELECT column_name FROM (DESCRIBE {TABLE})").fetchall()
+            gone = [name for (name,) in found if name not in names and not name.startswith("_truecut_")]
+            for name in gone:
+                values = connection.execute(f'SELECT count("{name}") FROM {TABLE}').fetchone()
+                assert values == (0,), f"{sink}: {name} was dropped and still has values"
 
     def _at_sink(self, sink: str, names: Sequence[str]) -> tuple[list[str], list[Row]]:
         with self._attached(self._address(sink)) as connection:
@@ -403,6 +434,10 @@ class Life:
             self.allowed.update(codes)
         return done
 
+    def _maintain(self, statement: str) -> list[str]:
+        self.allowed.add(DAMAGED)
+        return self._run(statement)
+
     def _wider(self, kind: Kind) -> Kind:
         if kind.parts:
             inner = {name: part if name == "key" else self._wider(part) for name, part in kind.parts}
@@ -435,12 +470,18 @@ class Life:
             tuple(self.draw(drawn.values(kind, nulls=False)) for kind in self.key.values())
             for _ in range(POOL)
         ]
-        rows = ", ".join(f"({n}, {', '.join(key)})" for n, key in enumerate(drawn_keys))
-        names = ", ".join(self.key)
-        found = self.connection.execute(
-            f"SELECT min(n) FROM (VALUES {rows}) v(n, {names}) GROUP BY {names} ORDER BY 1"
-        ).fetchall()
-        return [drawn_keys[row[0]] for row in found]
+        return [drawn_keys[n] for n in self._distinct(drawn_keys, self.key)]
+
+    def _distinct(self, keys: Sequence[tuple[str, ...]], kinds: Mapping[str, Kind]) -> list[int]:
+        """The first of each, in these types."""
+        casts = [[f"CAST({v} AS {k.sql})" for v, k in zip(key, kinds.values(), strict=True)] for key in keys]
+        rows = ", ".join(f"({n}, {', '.join(cast)})" for n, cast in enumerate(casts))
+        names = ", ".join(kinds)
+        query = f"SELECT min(n) FROM (VALUES {rows}) v(n, {names}) GROUP BY {names} ORDER BY 1"
+        try:
+            return [row[0] for row in self.connection.execute(query).fetchall()]
+        except duckdb.ConversionException:
+            return []  # not every one is a value of that type
 
 
 def _list(numbers: Sequence[int]) -> str:

@@ -155,3 +155,15 @@ def test_one_file_added_twice(make_mirrors: MakeMirrors, tmp_path: Path, mode: M
     hold = world.hold("a")
     assert hold is not None
     assert hold.code in ("TC2008", "TC3020")
+
+
+@pytest.mark.parametrize("sinks", ["duckdb", "sqlite", "postgres"])
+def test_a_nan_keeps_its_bits_in_a_small_commit(make_mirrors: MakeMirrors, sinks: str) -> None:
+    """Few rows, which a lake would keep in its catalog, and a catalog may know one NaN only."""
+    world = make_mirrors(source="duckdb", sinks=sinks, inlining=0)
+    world.source("CREATE TABLE lake.t (id INTEGER, tenant VARCHAR, d DOUBLE, f FLOAT)")
+    assert world.catch_up().reached
+    d, f = f"{0x7FFAAAAAA0000000:064b}", f"{0x7FD55555:032b}"
+    world.source(f"INSERT INTO lake.t VALUES (1, 'a', '{d}'::BIT::DOUBLE, '{f}'::BIT::FLOAT)")
+    assert world.catch_up().reached
+    world.assert_exact()

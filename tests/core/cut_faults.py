@@ -62,6 +62,7 @@ MACHINE: dict[str, Leaves] = {
     "replayed_from_cursor": {"truecut.core.cut.splice_of": _from_cursor},
     "applied_again": {"truecut.core.cut.ready": _again},
     "start_unchecked": {"truecut.core.visibility.Snapshot.includes": lambda self, other: True},
+    "writers_unawaited": {"truecut.core.cut.unended": lambda writers, snapshot: frozenset()},
     "torn_kept": {"truecut.core.splice.incomplete": lambda row: False},
 }
 AROUND: dict[str, Leaves] = {

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import random
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
-from tests.core.cut_source import KEYS, OTHERS, Commit, Rows, Source, Written, place, table
+from tests.core.cut_source import KEYS, OTHERS, Commit, Rows, Source, Written, is_of_table, place, table
 from truecut.core import cut, splice, visibility
 from truecut.core.cut import Backfill, Evidence, Log, Range
 from truecut.model.position import Position
@@ -82,9 +82,16 @@ class Life:
         for _ in range(self.rng.randint(0, 8)):
             self.source.moves()
         slot = self.source.slot()
+        cursor = slot.at
+        self.published = 0  # what was written to the table before is in no log
+        if self.rng.random() < 0.4:
+            for _ in range(self.rng.randint(0, 6)):
+                self.source.moves()
+            self.published = self.source.end
+            slot = replace(slot, writers=self.source.writers())
         known = max((key for key in self.source.visible if key in KEYS), default=KEYS[-1])
         inner = {known + 1, *self.rng.sample(KEYS[:5], self.rng.randint(0, 2))}
-        self.backfill = cut.begin(slot, cut.ranges(sorted(inner)), cursor=slot.at)
+        self.backfill = cut.begin(slot, cut.ranges(sorted(inner)), cursor=cursor)
         self.plan = [unit.range for unit in self.backfill.units]  # durable, in the control store
         self.journal: dict[Place, Evidence] = {}
         self.unwritten: dict[Place, Evidence] = {}
@@ -227,7 +234,8 @@ class Life:
             mine |= self.files[unit.range, unit.evidence]
         near = self.backfill.slot.seen.xmax
         for number, one, written in in_order(self.source.commits):
-            if self.trimmed.place < number <= upto.place:
+            sent = written.place > self.published or not is_of_table(written.event)
+            if sent and self.trimmed.place < number <= upto.place:
                 short = visibility.top_level(written.xid % (1 << 32), one.tops)
                 taken = Taking(self.backfill, splices, place(number), visibility.nearest(short, near=near))
                 if written.event.key in OTHERS:

@@ -205,9 +205,18 @@ class Source:
         xip = frozenset(range(FIRST_ID, xmax)) - self.committed
         return Slot(place(self.end), Snapshot(min({xmax, *xip}), xmax, xip))
 
+    def writers(self) -> frozenset[int]:
+        """Who holds a lock of the table for having written to it."""
+        wrote = [one for one in self.running if any(is_of_table(w.event) for w in one.written)]
+        return frozenset(one.ids[0] for one in wrote)
+
     def at(self, number: int) -> Rows:
         """The truth at a place of the log."""
         return self.states[max(known for known in self.states if known <= number)]
+
+
+def is_of_table(event: Event) -> bool:
+    return event.kind == "truncate" or event.key in KEYS
 
 
 def locks(event: Event) -> set[Any]:

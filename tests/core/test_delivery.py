@@ -35,6 +35,7 @@ from truecut.errors import Retry
 from truecut.model.cursor import Cursor
 from truecut.model.order import Receipt
 from truecut.model.table import Mode
+from truecut.runtime.trace import actions
 
 
 def test_a_small_group_far_behind_gets_its_turn() -> None:
@@ -302,3 +303,33 @@ def test_a_table_that_is_not_ready_is_seeded_when_it_is() -> None:
     state, _ = delivery.wave_done(state, wave, upto=at(5), receipts=[done], now_ms=0)
     state = delivery.observe(state, identity="one", oldest=at(0), head=at(6))
     assert wave_of(delivery.start_seed(state, now_ms=0)[1]).tables == (T,)
+
+
+def test_a_retired_sink_is_lost_for_good_and_one_that_comes_back_begins_behind_it() -> None:
+    """Retired is Lose, to the spec; a lease that was on its way is not acquired. Enlisted again it is
+    nobody's, and no answer to what was asked of it before is of its epoch (D4)."""
+    state = owned({"a": 1, "b": 1}, head=5)
+    state, effects = delivery.start_wave(state)
+    wave = wave_of(effects)
+    retired = delivery.retire(state, ["a"])
+    lost = delivery.lose(state, ["a"])
+    assert retired.sinks["a"] == replace(lost.sinks["a"], retired=True)
+    assert retired.sinks["b"] == state.sinks["b"]
+    assert list(retired.wanted) == ["b"]
+    assert delivery.acquire(retired, {"a": 99}).sinks["a"] == retired.sinks["a"]
+    back = delivery.enlist(retired, {"a": state.sinks["a"].settings})
+    assert back.sinks["a"] == SinkState(state.sinks["a"].settings, epoch=lost.sinks["a"].epoch)
+    again = delivery.acquire(back, {"a": 99})
+    assert again.sinks["a"].epoch > wave.sinks["a"].epoch
+    answered = commit(again, wave)
+    assert answered.sinks["a"] == again.sinks["a"]
+    assert answered.sinks["b"].position == at(5)
+
+
+def test_enlisting_and_retiring_a_sink_that_nobody_owns_is_no_step_of_the_spec() -> None:
+    """It is told by no line of a trace."""
+    before = owned({"a": 1}, head=5)
+    with_b = delivery.enlist(before, {"b": before.sinks["a"].settings})
+    assert list(actions(before, with_b)) == []
+    assert list(actions(with_b, delivery.retire(with_b, ["b"]))) == []
+    assert [name for name, _ in actions(with_b, delivery.retire(with_b, ["a"]))] == ["Lose"]

@@ -5,10 +5,14 @@ It knows nothing of lakes. Each fault is one line that a sink of somebody's migh
 
 from __future__ import annotations
 
+import hashlib
 import threading
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
+
+import pyarrow as pa
 
 from truecut.errors import Fault, Retry
 from truecut.model.change import DELETE, INSERT, OP, OP_NAMES, PLACE, SEQ, TRANSACTION, TRUNCATE, UNCHANGED
@@ -16,9 +20,11 @@ from truecut.model.cursor import CopyState, Cursor, Hold
 from truecut.model.order import Counts, Order, Receipt, Rejected, TableOrder
 from truecut.model.position import Position
 from truecut.sinks.contract import Capabilities, Packet, Sink
+from truecut.sinks.parts import KeySpan, Landing, Part, StagedPlace, StagedTable
 
 Row = dict[str, Any]
 ELSEWHERE = Fault("TC4012", "it stands elsewhere", "None needed.", Retry.RETRYABLE)
+NULL_KEY, REPEATED_KEY = Hold("TC3021", "a key has no value"), Hold("TC3020", "a key occurs twice")
 CONTRADICTION = Hold("TC3023", "its keys are not as the changes say")
 UNTOLD = Hold("TC3038", "nobody knows some of its values")
 MISSING = object()  # in place of a value that nobody has told yet
@@ -32,6 +38,7 @@ class Store:
     cursor: Cursor | None = None
     mirrors: dict[str, dict[int, Values]] = field(default_factory=dict)
     logs: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
+    places: dict[str, pa.Table] = field(default_factory=dict)  # what tasks have staged
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -51,7 +58,7 @@ class MemoryStaged:
 class MemorySink(Sink[MemoryStaged]):
     """One handle of a store."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities()
+    capabilities: ClassVar[Capabilities] = Capabilities(stages_apart=True)
     store: Store
     fault: str = ""  # what is wrong with it
 
@@ -75,6 +82,32 @@ class MemorySink(Sink[MemoryStaged]):
         if self.fault == "staging writes":
             self.commit(order, staged)
         return staged
+
+    def landing(self, order: Order) -> Landing | None:
+        return Landing()
+
+    def stage_part(self, order: Order, landing: Landing, packets: Iterator[Packet], *, piece: int) -> Part:
+        tables: dict[str, StagedTable] = {}
+        for packet in packets:
+            assert packet.rows is not None
+            name, count = uuid.uuid4().hex, packet.rows.num_rows
+            self.store.places[name] = packet.rows
+            tables[packet.table] = StagedTable((StagedPlace(name, count, 0, KeySpan(clean=True)),))
+        if self.fault == "staging writes":
+            self.commit(order, self.gather(order, [Part(piece, tables)], {}))
+        return Part(piece, tables)
+
+    def gather(self, order: Order, parts: Sequence[Part], stops: Mapping[str, Fault]) -> MemoryStaged:
+        rows: dict[str, list[Row]] = {}
+        for part in parts:
+            for table, one in part.tables.items():
+                found = [row for place in one.places for row in self.store.places[place.name].to_pylist()]
+                rows.setdefault(table, []).extend(found)
+        if self.fault == "last piece lost" and parts:
+            rows = {name: found[:-1] for name, found in rows.items()}
+        if self.fault == "what was left counts":
+            rows = {name: [r for t in self.store.places.values() for r in t.to_pylist()] for name in rows}
+        return MemoryStaged(rows, {name: Hold(one.code, one.message) for name, one in stops.items()})
 
     def commit(self, order: Order, staged: MemoryStaged) -> Receipt:
         with self.store.lock:
@@ -113,7 +146,9 @@ class MemorySink(Sink[MemoryStaged]):
             stays = replace(one, source_position=copy.source_position)
             return _at(replace(copy, hold=stop), stays, one.stopped(stop.code)), Counts()
         assert one.schema is not None
+        evidence = "" if self.fault == "chain dropped" else _chained(copy, one, counts)
         copy = replace(copy, hold=stop, columns=one.schema.columns, source_identity=order.source_identity)
+        copy = replace(copy, evidence=evidence)
         return _at(copy, one, one.leaves), counts
 
     def _write(self, name: str, one: TableOrder, rows: Sequence[Row]) -> tuple[Hold | None, Counts]:
@@ -126,6 +161,11 @@ class MemorySink(Sink[MemoryStaged]):
         before = dict(self.store.mirrors.get(name, {}))
         if one.kind == "replace" and self.fault != "a seed adds":
             before = {}
+            ids = [row["id"] for row in rows]
+            if None in ids:
+                return NULL_KEY, Counts()
+            if len(set(ids)) < len(ids) and self.fault != "the last key wins":
+                return REPEATED_KEY, Counts()
         after = self._after(one, before, _later(ordered, self.fault))
         if after is None:
             return CONTRADICTION, Counts()
@@ -210,6 +250,14 @@ def _logged(row: Row, generation: int) -> tuple[Any, ...]:
 def _fenced(epoch: int, newer: int) -> Receipt:
     fault = Fault("TC4010", "owned by another token", "None needed.", Retry.FATAL)
     return Receipt("acme", epoch, "failed", fault=fault, fenced_by=newer)
+
+
+def _chained(copy: CopyState, one: TableOrder, counts: Counts) -> str:
+    anew = one.kind == "replace" and (one.mode == "mirror" or copy.edition == 0)
+    before = bytes(32) if anew else bytes.fromhex(copy.evidence)
+    if one.evidence:
+        return hashlib.sha256(before + one.evidence.encode()).hexdigest() if before else ""
+    return "" if one.kind == "replace" or counts.puts or counts.deletes else copy.evidence
 
 
 def _at(copy: CopyState, one: TableOrder, version: Any) -> CopyState:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
+from tests.sinks.forked import CONTEXT
 from truecut.model.order import Order, Receipt
 from truecut.sinks.contract import Packet
 from truecut.sinks.ducklake import pool, transaction
@@ -64,9 +64,8 @@ class SteppedSink:
 
 def start(sink: DuckLakeSink, switch: Switch | None = None) -> SteppedSink:
     """A new process for this sink."""
-    context = get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs, sink, switch), daemon=True)
+    ours, theirs = CONTEXT.Pipe()
+    process = CONTEXT.Process(target=_serve, args=(theirs, sink, switch), daemon=True)
     process.start()
     return SteppedSink(ours, process)
 

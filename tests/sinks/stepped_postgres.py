@@ -10,13 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
 import psycopg
 
 from tests.patience import PATIENCE_S
+from tests.sinks.forked import CONTEXT
 from tests.sinks.stepped import Call, Switch
 from truecut.config.secret import Secret
 from truecut.model.cursor import Cursor
@@ -72,9 +72,8 @@ def start(name: str, sink: PostgresSink, switch: Switch | None = None) -> Steppe
     """A new process for this sink; the server knows its session by that name."""
     dsn = sink.address.dsn.reveal()
     named = replace(sink, address=replace(sink.address, dsn=Secret(f"{dsn} application_name={name}")))
-    context = get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs, named, switch), daemon=True)
+    ours, theirs = CONTEXT.Pipe()
+    process = CONTEXT.Process(target=_serve, args=(theirs, named, switch), daemon=True)
     process.start()
     return SteppedSink(name, ours, process, psycopg.connect(dsn, autocommit=True))
 

@@ -19,7 +19,7 @@ from truecut.model.change import DELETE, INSERT, TRUNCATE
 from truecut.sinks.ducklake.sink import DuckLakeSink
 from truecut.sinks.postgres.address import PostgresAddress
 from truecut.sinks.postgres.sink import PostgresSink
-from truecut.testing import Ran, events, sinks
+from truecut.testing import Ran, events, sinks, staging
 from truecut.testing.bench import SinkBench
 from truecut.testing.orders import ABSENT
 from truecut.testing.sinks import *  # noqa: F403 - the laws
@@ -95,7 +95,14 @@ FAULTS: dict[str, Callable[[SinkBench], None]] = {
         left=[(1, "a1")],
     ),
     "a delete is compared": events.test_a_delete_needs_no_more_than_the_key,
+    "last piece lost": staging.test_a_seed_that_many_have_staged_is_the_seed,
+    "what was left counts": staging.test_a_piece_that_was_staged_twice_counts_once,
+    "the last key wins": partial(
+        staging.test_a_key_that_is_there_twice_holds_the_table,
+        shares=[staging.WHOLE[:3], staging.WHOLE[2:]],
+    ),
     "digest dropped": sinks.test_what_an_order_says_beside_its_rows_is_kept_in_the_cursor,
+    "chain dropped": sinks.test_a_copy_keeps_the_head_of_its_chain_of_evidence,
 }
 
 

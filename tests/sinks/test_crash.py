@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.sinks import crashing
 from tests.sinks.conftest import KINDS, MakeLake
 from tests.sinks.world import applied, changes, cursor_of, order, packets, position, read, rows, seed, sink
 from truecut.failpoint import KILLED, NAMES
@@ -44,16 +41,11 @@ def test_a_crash_leaves_all_or_nothing(make_lake: MakeLake, tmp_path: Path, kind
     applied(sink(address).apply(order(None, 4, t=seed(), log=seed("append")), packets(t=SEED, log=SEED)))
     wanted = order(4, 5, token=2, t=changes(), log=changes("append"))
     found = [Packet("main.t", rows(WINDOW)), Packet("main.log", rows(WINDOW))]
-    work = tmp_path / "work"
-    work.write_bytes(pickle.dumps((sink(address), wanted, found)))
     hits = tmp_path / "hits"
     hits.mkdir()
-    died = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("crashing.py")), str(work)],
-        env={**os.environ, "TRUECUT_FAILPOINT": point, "TRUECUT_FAILPOINT_HITS": str(hits)},
-        check=False,
-    )
-    assert (died.returncode, [hit.name for hit in hits.iterdir()]) == (KILLED, [point])
+    armed = {"TRUECUT_FAILPOINT": point, "TRUECUT_FAILPOINT_HITS": str(hits)}
+    died = crashing.exit_code(armed, sink(address), wanted, found)
+    assert (died, [hit.name for hit in hits.iterdir()]) == (KILLED, [point])
     committed = POINTS[point]
     assert read(address, "t") == (AFTER if committed else BEFORE)
     assert cursor_of(address) == (str(position(5 if committed else 4)), 2)

@@ -43,12 +43,23 @@ def make_destination(make_lake: MakeLake, make_database: MakeDatabase) -> MakeDe
 
 
 @pytest.mark.parametrize("kind", BACK_ENDS)
-@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=2, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(random=st.randoms(use_true_random=False))
 def test_a_sink_is_what_the_model_says(make_destination: MakeDestination, kind: str, random: Random) -> None:
     """Whatever is ordered, repeated, stale, broken off or maintained: content, cursor and owner are right
     after every step."""
     oracle.live(make_destination(kind), random, steps=6)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", BACK_ENDS)
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(random=st.randoms(use_true_random=False))
+def test_a_sink_is_what_the_model_says_for_long(
+    make_destination: MakeDestination, kind: str, random: Random
+) -> None:
+    """The same in many lives that are longer."""
+    oracle.live(make_destination(kind), random, steps=12)
 
 
 @pytest.mark.parametrize("kind", BACK_ENDS)

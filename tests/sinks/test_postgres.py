@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import pickle
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
 from tests.postgres_server import postgres_server
+from tests.sinks import crashing
 from tests.sinks.database import cursor_of, owner, read, sink
 from tests.sinks.test_crash import AFTER, BEFORE, POINTS, SEED, WINDOW
 from truecut.config.secret import Secret
@@ -277,20 +273,13 @@ def test_one_schema_for_all_tables(target: PostgresAddress) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_crash_leaves_all_or_nothing(target: PostgresAddress, tmp_path: Path, point: str) -> None:
+def test_a_crash_leaves_all_or_nothing(target: PostgresAddress, point: str) -> None:
     """Killed at a durable step: the whole order with its cursor, or nothing; the next owner goes on."""
     applied(sink(target).recover(epoch=1, token=1))
     applied(sink(target).apply(order(None, 4, t=seed(), log=seed("append")), packets(t=SEED, log=SEED)))
     wanted = order(4, 5, token=2, t=changes(), log=changes("append"))
     found = [Packet("main.t", rows(WINDOW)), Packet("main.log", rows(WINDOW))]
-    work = tmp_path / "work"
-    work.write_bytes(pickle.dumps((sink(target), wanted, found)))
-    died = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("crashing.py")), str(work)],
-        env={**os.environ, "TRUECUT_FAILPOINT": point},
-        check=False,
-    )
-    assert died.returncode == KILLED
+    assert crashing.exit_code({"TRUECUT_FAILPOINT": point}, sink(target), wanted, found) == KILLED
     committed = POINTS[point]
     assert read(target, "SELECT id, value FROM main.t ORDER BY 1") == (AFTER if committed else BEFORE)
     applied(sink(target).recover(epoch=2, token=3))

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from truecut.config.settings import SinkSettings
+from truecut.errors import Retry, TruecutError
 from truecut.lake import attach_sql, connect, lake_of, parse_address
 from truecut.model.change import COMMITTED_AT, CONTROL_FIELDS, INSERT, OP, PLACE, READ, SEQ
 from truecut.model.cursor import Version
@@ -62,15 +63,21 @@ def sinks_in(folder: Path) -> tuple[SinkSettings, ...]:
     )
 
 
-def job(sinks: tuple[SinkSettings, ...], upto: int, *tasks: Piece) -> WaveJob:
-    """A seed up to 1, changes after it."""
+def job(sinks: tuple[SinkSettings, ...], upto: int, *tasks: Piece, rows: int = 0) -> WaveJob:
+    """A seed up to 1, changes after it; `rows` of which the source believes that it has so many."""
     seed = upto == 1
     before, after = None if seed else Version(1, Position(1, upto - 1)), Version(1, Position(1, upto))
     wanted = TableOrder("replace" if seed else "changes", "mirror", ("id",), SCHEMA, before, after)
     orders = tuple(Order(sink.name, 1, 1, Position(1, upto), "source", {TABLE: wanted}) for sink in sinks)
     how = TableRoute("tenant", (), {f"t{n}": (n,) for n in range(SINKS)})
     return WaveJob(
-        "p", Reading(tasks, (TABLE,), (how,), orders, seed), sinks, slots=2, deadline_ms=60_000, aside=seed
+        "p",
+        Reading(tasks, (TABLE,), (how,), orders, seed),
+        sinks,
+        slots=2,
+        deadline_ms=60_000,
+        aside=seed,
+        rows_estimate=rows,
     )
 
 
@@ -105,3 +112,65 @@ def test_sinks_without_rows_have_no_receipt(spark: SparkSession, tmp_path: Path)
     run_wave(spark, job(sinks, 1, Piece(range(0), 1, READ)))
     done = run_wave(spark, job(sinks, 2, Piece(range(1, 2), 2, INSERT)))
     assert [(receipt.sink, receipt.outcome) for receipt in done.receipts] == [("t1", "applied")]
+
+
+LARGE = 1_000_000  # of which the source believes that it has so many rows
+
+
+def test_a_large_seed_is_staged_by_the_tasks_that_read_it(spark: SparkSession, tmp_path: Path) -> None:
+    """Every row once; of each piece there is a file for each sink, and changes go on from there."""
+    sinks = sinks_in(tmp_path)
+    run_recover(spark, RecoverJob("p", tuple((s, 1, 1) for s in sinks), 2, 60_000))
+    pieces = Piece(range(10), 1, READ), Piece(range(10, 20), 1, READ)
+    seeded = run_wave(spark, job(sinks, 1, *pieces, rows=LARGE))
+    assert {receipt.outcome for receipt in seeded.receipts} == {"applied"}
+    assert seeded.unrouted == {TABLE: 5}
+    counts = {receipt.sink: receipt.counts[TABLE].puts for receipt in seeded.receipts}
+    assert counts == {f"t{n}": 5 for n in range(SINKS)}
+    for n, sink in enumerate(sinks):
+        assert content(sink) == [(key, f"t{n}") for key in range(20) if key % (SINKS + 1) == n]
+        assert len(list((tmp_path / f"t{n}").rglob("truecut-*.parquet"))) == len(pieces)
+    done = run_wave(spark, job(sinks, 2, Piece(range(20, 40), 2, INSERT)))
+    assert {receipt.outcome for receipt in done.receipts} == {"applied"}
+    for n, sink in enumerate(sinks):
+        assert content(sink) == [(key, f"t{n}") for key in range(40) if key % (SINKS + 1) == n]
+
+
+def test_a_key_in_two_pieces_holds_the_table(spark: SparkSession, tmp_path: Path) -> None:
+    """Neither of the tasks that read it can see that; whoever commits does."""
+    sinks = sinks_in(tmp_path)
+    run_recover(spark, RecoverJob("p", tuple((s, 1, 1) for s in sinks), 2, 60_000))
+    pieces = Piece(range(10), 1, READ), Piece(range(8, 20), 1, READ)
+    seeded = run_wave(spark, job(sinks, 1, *pieces, rows=LARGE))
+    holds = {one.sink: one.cursor.copies[TABLE].hold for one in seeded.receipts if one.cursor is not None}
+    assert {sink: hold and hold.code for sink, hold in holds.items()} == {
+        "t0": "TC3020",  # 8
+        "t1": "TC3020",  # 9
+        "t2": None,
+    }
+    assert [key for key, _ in content(sinks[2])] == [2, 6, 10, 14, 18]
+
+
+@dataclass(frozen=True)
+class Unreadable(Piece):
+    """A piece that breaks off behind its rows."""
+
+    def read(self) -> Iterator[Rows]:
+        yield from Piece.read(self)
+        raise TruecutError("TC2009", "gone", fix="None.", retry=Retry.RETRYABLE)
+
+
+def test_a_seed_that_could_not_be_read_registers_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """Files of its other pieces are there and count for nothing; the next seed takes them away."""
+    sinks = sinks_in(tmp_path)
+    run_recover(spark, RecoverJob("p", tuple((s, 1, 1) for s in sinks), 2, 60_000))
+    pieces = Piece(range(10), 1, READ), Unreadable(range(10, 20), 1, READ)
+    broken = run_wave(spark, job(sinks, 1, *pieces, rows=LARGE))
+    assert {receipt.outcome for receipt in broken.receipts} == {"aborted"}
+    left = {path for n in range(SINKS) for path in (tmp_path / f"t{n}").rglob("*.parquet")}
+    assert left
+    again = run_wave(spark, job(sinks, 1, pieces[0], Piece(range(10, 20), 1, READ), rows=LARGE))
+    assert {receipt.outcome for receipt in again.receipts} == {"applied"}
+    assert not [path for path in left if path.exists()]
+    for n, sink in enumerate(sinks):
+        assert content(sink) == [(key, f"t{n}") for key in range(20) if key % (SINKS + 1) == n]

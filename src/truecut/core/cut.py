@@ -2,7 +2,8 @@
 
 Promises:
   C1  units are half-open ranges from the lowest key to the highest; each key is in exactly one
-  C2  a unit's snapshot sees all that the log leaves out; all that it does not see lies after its lo, all
+  C2  a unit's snapshot sees all that the log leaves out, be it of before the slot or of before the table
+      was published; all that it does not see lies after its lo, all
       that it sees at or before its hi, which is a commit
   C3  what is known of a unit is durable in the journal before the unit is applied
   C4  a unit is applied at hi or later, once in an edition, and its range is replayed from lo
@@ -41,6 +42,7 @@ class Slot:
 
     at: Position
     seen: Snapshot
+    writers: frozenset[int] = frozenset()  # had written to the table before its rows were in the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,13 @@ def fits(slot: Slot, unit: Unit, snapshot: Snapshot, log: Log) -> bool:
         for at, xid in log.commits
         if unit.floor is not None and at <= unit.floor and not snapshot.sees(xid)
     ]
-    return snapshot.includes(slot.seen) and not early
+    return snapshot.includes(slot.seen) and not unended(slot.writers, snapshot) and not early
+
+
+def unended(writers: Collection[int], snapshot: Snapshot) -> frozenset[int]:
+    """C2: who had written to the table before its rows were in the log, and may still commit that. Whoever
+    is seen has ended, and what it wrote is in every unit."""
+    return frozenset(xid for xid in writers if not snapshot.sees(xid))
 
 
 def bracket(opened: Opened, *, log: Log) -> tuple[Position, Position]:

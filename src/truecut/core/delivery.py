@@ -68,6 +68,7 @@ __all__ = [
     "WaveKind",
     "acquire",
     "due_to_persist",
+    "enlist",
     "lose",
     "lost_history",
     "observe",
@@ -77,6 +78,7 @@ __all__ = [
     "recovered",
     "recovery_failed",
     "resume_table",
+    "retire",
     "start_recovery",
     "start_seed",
     "start_wave",
@@ -119,15 +121,39 @@ def observe(
     )
 
 
+# --- the pipeline's sinks -----------------------------------------------------------------------------
+
+
+def enlist(state: Delivery, sinks: Mapping[str, Mapping[str, CopySettings]]) -> Delivery:
+    """The pipeline has these sinks, too, with these tables. To the spec nothing has happened: they are
+    nobody's, until somebody acquires them. One that was retired keeps its epoch (D4): what was asked of it
+    then is not taken for an answer now."""
+    return state.with_sinks(
+        {
+            name: SinkState(settings, epoch=state.sinks[name].epoch if name in state.sinks else 0)
+            for name, settings in sinks.items()
+        }
+    )
+
+
+def retire(state: Delivery, sinks: Iterable[str]) -> Delivery:
+    """Lose, for good: these sinks were taken out of the pipeline. What they hold stays as it is."""
+    names = list(sinks)
+    state = lose(state, [name for name in names if state.sinks[name].phase != "unowned"])
+    return state.with_sinks({name: replace(state.sinks[name], retired=True) for name in names})
+
+
 # --- leases and recovery ------------------------------------------------------------------------------
 
 
 def acquire(state: Delivery, tokens: Mapping[str, int]) -> Delivery:
-    """Acquire: leases with new tokens. What we knew of these sinks is void."""
+    """Acquire: leases with new tokens. What we knew of these sinks is void. One that was retired since we
+    asked is not acquired (D6): its lease is given back."""
     return state.with_sinks(
         {
             name: replace(answers.reset(state.sinks[name]), phase="acquired", token=token)
             for name, token in tokens.items()
+            if not state.sinks[name].retired
         }
     )
 

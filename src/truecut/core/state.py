@@ -77,6 +77,7 @@ class SinkState:
     late: bool = False  # left its group; gets small waves of its own until it keeps up with the others
     paused: bool = False
     paused_tables: frozenset[str] = frozenset()
+    retired: bool = False  # taken out of the pipeline: never acquired; kept, so that its epochs go on growing
 
     @property
     def position(self) -> Position | None:
@@ -184,6 +185,11 @@ class Delivery:
     next_wave: int = 1
     waves: Mapping[int, Wave] = field(default_factory=dict)
     turn: int = 0  # alternates the choice of the next group
+
+    @property
+    def wanted(self) -> Mapping[str, SinkState]:
+        """The sinks that the pipeline has now."""
+        return {name: sink for name, sink in self.sinks.items() if not sink.retired}
 
     def with_sinks(self, changed: Mapping[str, SinkState]) -> Delivery:
         """The same with some sinks replaced."""

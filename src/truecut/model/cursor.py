@@ -37,6 +37,7 @@ class Version:
     at: Position
     hold: str | None = None  # the hold's code
     resumed: int = 0  # the last request to resume that was answered
+    evidence: str = field(default="", compare=False)  # follows from the rest: one commit, one head
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +60,13 @@ class CopyState:
     resumed: int = 0
     source_identity: str = ""  # `at` is a place in this source's history
     source_position: SourcePosition = UNTOLD  # `at` in the source's own words
+    evidence: str = ""  # head of its chain of segments, hexadecimal; none since its last seed: ""
 
     @property
     def version(self) -> Version:
         """As orders expect it."""
-        return Version(self.edition, self.at, None if self.hold is None else self.hold.code, self.resumed)
+        code = None if self.hold is None else self.hold.code
+        return Version(self.edition, self.at, code, self.resumed, self.evidence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,7 @@ def _copy_to_dict(copy: CopyState) -> dict[str, Any]:
         "resumed": copy.resumed,
         "source_identity": copy.source_identity,
         "source_position": copy.source_position,
+        "evidence": copy.evidence,
         "mode": copy.mode,
         "fingerprint": copy.fingerprint,
         "table_id": copy.table_id,
@@ -141,4 +145,5 @@ def _copy_from_dict(data: dict[str, Any]) -> CopyState:
         resumed=data["resumed"],
         source_identity=data["source_identity"],
         source_position=SourcePosition(data["source_position"]),
+        evidence=data.get("evidence", ""),  # cursors from before there was any
     )

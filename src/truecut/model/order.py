@@ -35,6 +35,7 @@ class TableOrder:
     hold: Hold | None = None
     fingerprint: str = ""
     source_position: SourcePosition = UNTOLD  # `leaves.at` in the source's own words
+    evidence: str = ""  # the header of the segment that tells its rows; none: no rows, or nobody wants any
 
     def stopped(self, code: str) -> Version:
         """What the order leaves of a copy that had to stop."""

@@ -6,10 +6,12 @@ Pure: a sink reads its cursor, asks here, writes rows, and stores what comes out
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
+from truecut.certificate.chain import chained
 from truecut.errors import Fault, Retry
 from truecut.model.cursor import SHAPE_CODES, CopyState, Cursor, Hold, Version
-from truecut.model.order import Order, Receipt, TableOrder
+from truecut.model.order import Counts, Order, Receipt, TableOrder
 from truecut.model.position import Position, SourcePosition
 
 Stop = tuple[str, str]  # code and message
@@ -114,10 +116,11 @@ class Leaving:
 
     order: Order
 
-    def written(self, state: CopyState, wanted: TableOrder) -> CopyState:
-        """Its rows are there; `state` has their shape."""
+    def written(self, state: CopyState, wanted: TableOrder, counts: Counts) -> CopyState:
+        """Its rows are there; `state` has their shape, and the chain of what they stand beside."""
         identity = self.order.source_identity
         state = replace(state, fingerprint=wanted.fingerprint, source_identity=identity, hold=None)
+        state = replace(state, evidence=_head_after(state, wanted, counts))
         return _at(state, wanted.leaves, wanted.source_position)
 
     def unread(self, copy: CopyState | None, wanted: TableOrder) -> CopyState:
@@ -160,6 +163,28 @@ class Leaving:
             fingerprint=wanted.fingerprint,
             source_identity=self.order.source_identity,
         )
+
+
+class Beside(TypedDict):
+    """What is known of the rows that new ones stand beside."""
+
+    edition: int
+    evidence: str
+
+
+def beside(copy: CopyState) -> Beside:
+    """The copy keeps its rows; one that is made anew has none, and edition 0."""
+    return Beside(edition=copy.edition, evidence=copy.evidence)
+
+
+def _head_after(state: CopyState, wanted: TableOrder, counts: Counts) -> str:
+    """The head of the chain with this order's segment. A chain begins with a seed of an empty table and has
+    no holes: rows that no segment tells end it."""
+    if not wanted.evidence:
+        untold = wanted.kind == "replace" or counts.puts or counts.deletes
+        return "" if untold else state.evidence
+    begins = wanted.kind == "replace" and state.edition == 0
+    return chained(state.evidence, wanted.evidence) if begins or state.evidence else ""
 
 
 def _at(copy: CopyState, version: Version, source_position: SourcePosition) -> CopyState:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from truecut.sinks.copies import TableStop
+from truecut.sinks.copies import Stop, TableStop
 
 # --- what its columns became ------------------------------------------------------------------------------
 
@@ -27,7 +27,7 @@ def not_followed(table: str) -> TableStop:
 
 
 def no_boolean_any_more(table: str, column: str) -> TableStop:
-    """The DuckLake extension cannot read such a column where it is inlined."""
+    """What was kept as BOOLEAN cannot be read as anything else everywhere."""
     message = f"column {column} of {table} is no BOOLEAN any more; seed the table again"
     return TableStop(table, "TC3014", message)
 
@@ -73,6 +73,13 @@ def repeated_keys(table: str, repeated: int) -> TableStop:
 def null_keys(table: str, nulls: int) -> TableStop:
     """Of a seed."""
     return TableStop(table, "TC3021", f"{table}: {nulls} keys have a NULL in them")
+
+
+def seed_stop(table: str, *, nulls: int, repeated: int) -> Stop | None:
+    """A seed in which a key is NULL in part, or occurs twice, cannot be a mirror."""
+    if nulls:
+        return null_keys(table, nulls).stop
+    return repeated_keys(table, repeated).stop if repeated else None
 
 
 def null_in_changes(table: str, nulls: int) -> TableStop:

@@ -180,6 +180,23 @@ class PinnedReads(Protocol):
         ...
 
 
+class Reread(Protocol):
+    """The source once more, for whoever verifies: its tables at places that are known exactly. What is told
+    of them does not come by the way that changes take."""
+
+    @property
+    def identity(self) -> str: ...
+
+    @property
+    def frontier(self) -> Position | None:
+        """The one place at which it can be read; None: any that its history still has."""
+        ...
+
+    def plan(self, table: TableRead, *, at: Position, parallelism: int) -> Window:
+        """The table's whole content there, as READ rows."""
+        ...
+
+
 class Source(Observed, ReplayableHistory, PinnedReads, Protocol):
     """The driver's side of a source that has all of it. One that keeps no history has a journal before it;
     one that cannot pin its past is seeded otherwise."""

@@ -1,11 +1,13 @@
 """The laws of a sink (`truecut.sinks.contract`). Content is what the destination's own client reads.
 
 Take them over with `from truecut.testing.sinks import *` and a fixture `bench`. Those about single events,
-absent values and truncates stand in `truecut.testing.events`; they come along.
+absent values and truncates stand in `truecut.testing.events`, those about seeds that many tasks stage in
+`truecut.testing.staging`; they come along.
 """
 
 from __future__ import annotations
 
+import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
@@ -36,6 +38,7 @@ from truecut.testing.orders import (
     seed,
     standing,
 )
+from truecut.testing.staging import *  # noqa: F403 - laws, too
 
 # --- owning a sink ------------------------------------------------------------------------------------
 
@@ -325,3 +328,36 @@ def test_what_an_order_says_beside_its_rows_is_kept_in_the_cursor(bench: SinkBen
     cursor = cursor_of(bench, 1)
     own = {table: copy.source_position for table, copy in cursor.copies.items()}
     assert (own, cursor.certificate) == ({"main.t": "0/5", "main.u": "0/4"}, "digest")
+
+
+def test_a_copy_keeps_the_head_of_its_chain_of_evidence(bench: SinkBench) -> None:
+    """Each order that brings rows with a segment's header chains it to the copy's head, in the transaction of
+    the rows: a mirror's seed begins with zero bytes, an append table's goes on; persist and hold keep it, a
+    table that stops has its old one, and rows that no segment tells end the chain."""
+    applied(bench.sink().recover(epoch=1, token=1))
+    heads: dict[str, str] = {}
+
+    def head(wanted: Any, header: str, **found: Any) -> str:
+        named = {name: replace(one, evidence=header) for name, one in wanted.tables.items()}
+        receipt = applied(bench.sink().apply(replace(wanted, tables=named), packets(**found)))
+        heads.update({name: copy.evidence for name, copy in cursor_of(bench, 1).copies.items()})
+        assert heads == {
+            name: copy.evidence for name, copy in (receipt.cursor or Cursor(None, 1)).copies.items()
+        }
+        return heads["main.t"]
+
+    def after(before: str, header: str) -> str:
+        return hashlib.sha256((bytes.fromhex(before) or bytes(32)) + header.encode()).hexdigest()
+
+    base = head(order(None, 4, t=seed(), log=seed("append")), "base", t=SEED, log=SEED)
+    assert base == heads["main.log"] == after("", "base")
+    second = head(order(4, 5, t=changes()), "second", t=[(DELETE, 5, 1, "a")])
+    assert (second, heads["main.log"]) == (after(base, "second"), base)
+    assert head(order(5, 6, t=persisted()), "") == second
+    assert head(order(6, 7, t=changes()), "wrong", t=[(UPDATE, 7, 1, "not there")]) == second
+    again = standing(seed(), 6, hold=(cursor_of(bench, 1).copies["main.t"].version.hold), edition=1)
+    assert head(order(6, 8, t=again), "anew", t=SEED) == after("", "anew")
+    head(order(4, 8, log=seed("append")), "more", log=[(READ, 8, 9, "z")])
+    assert heads["main.log"] == after(base, "more")
+    assert head(order(8, 9, edition=2, t=changes()), "", t=[(DELETE, 9, 1, "a")]) == ""
+    assert head(order(9, 10, edition=2, t=changes()), "late", t=[(DELETE, 10, 2, "b")]) == ""

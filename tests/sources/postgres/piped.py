@@ -66,6 +66,12 @@ class Piped:
     def source(self) -> Source:
         return open_source(self.pipeline().source, generation=1)
 
+    def source_seen(self) -> Source:
+        """As a new process has it, after its first look."""
+        source = self.source()
+        source.observe()
+        return source
+
     def begin(self, source: Source) -> Position:
         """Captured from here on, and every table known."""
         self.capture()

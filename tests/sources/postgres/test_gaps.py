@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.postgres_server import PostgresServer, postgres_server
-from tests.sources.postgres.shop import Shop, journaled
+from tests.sources.postgres.shop import Shop, generations, journaled
 from truecut.core.capture import Mode, WalBudget
 from truecut.errors import Retry, TruecutError
 from truecut.journal.local import LocalJournal
@@ -279,3 +279,22 @@ class _Stranger:
 
     def __exit__(self, *_: object) -> None:
         self._pg.finish()
+
+
+def test_a_table_that_is_dropped_is_no_gap(server: PostgresServer, tmp_path: Path) -> None:
+    """It is out of the publication, and nothing is missing for that: what was written to it before comes, and
+    the others go on in the same generation. One that is only taken out is a gap."""
+    shop = Shop(server, "dropped_table", publication=False)
+    with shop.connect() as connection:
+        connection.execute('CREATE PUBLICATION truecut FOR TABLE orders, lines, "Odd Näme"')
+        shop.witness_now()
+        capture(shop, tmp_path)
+        connection.execute("INSERT INTO lines VALUES (1, 'the last one')")
+        connection.execute("DROP TABLE lines")
+        connection.execute("INSERT INTO orders VALUES (1, 'x', 1, 'sad')")
+        capture(shop, tmp_path)
+        assert generations(tmp_path) == [1]
+        assert journaled(tmp_path) == shop.committed()
+        connection.execute('ALTER PUBLICATION truecut DROP TABLE "Odd Näme"')
+        capture(shop, tmp_path)
+        assert generations(tmp_path) == [1, 2]

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from tests.postgres_server import PostgresServer
-from tests.sources.postgres.piped import BOTH, Mirror, Piped, frontier, pipeline_document
+from tests.sources.postgres.piped import BOTH, MIRROR, Mirror, Piped, frontier, pipeline_document
 from truecut.config.kinds import SOURCES
 from truecut.errors import Fault, TruecutError
 from truecut.journal.local import remove_log
@@ -233,6 +233,83 @@ def test_two_schemas_in_one_transaction_are_told_in_the_later_ones_columns(piped
     follow(piped, source, mirror, at, source.observe().head)
     assert mirror.stopped == {ORDERS: "TC3052"}
     assert mirror.content(LINES, ("a", "b", "v")) == [(1, "b", 2)]
+
+
+def test_tables_at_different_places_end_at_one_that_none_has_passed(piped: Piped) -> None:
+    """A window never ends before `not_before`, nor before where one of its tables stands: a change of columns
+    before that does not cut it, and rows are told in the columns that the table has at its end."""
+    source = piped.source()
+    start = piped.begin(source)
+    with piped.connect() as connection:
+        connection.execute("INSERT INTO orders VALUES (1, 'a', 'b')")
+        connection.execute("ALTER TABLE orders ADD COLUMN n int")
+        connection.execute("INSERT INTO orders VALUES (2, 'a', 'b', 6)")
+        connection.execute('INSERT INTO "Lines of ""it""" VALUES (1, \'b\', 2)')
+    piped.capture()
+    later = source.observe().head
+    with piped.connect() as connection:
+        connection.execute("INSERT INTO orders VALUES (3, 'c', 'd', 7)")
+        connection.execute('INSERT INTO "Lines of ""it""" VALUES (2, \'b\', 3)')
+    piped.capture()
+    head = source.observe().head
+    reads = piped.reads(MIRROR)
+    stands = {TableName("public", "orders"): start, TableName.parse(LINES): later}
+    places = {name: (read, stands[name], modes) for name, (read, modes) in reads.items()}
+    one_row = WindowLimits(rows_max=1, bytes_max=1 << 30)
+    window = source.plan_window(places, upto_max=head, limits=one_row, parallelism=2)
+    assert window.upto >= later
+    orders = window.schemas[TableName("public", "orders")]
+    assert [column.name for column in orders.columns] == ["id", "what", "big", "n"]
+    mirror = Mirror({ORDERS: ("id",), LINES: ("b", "a")})
+    mirror.apply(window)
+    assert mirror.content(ORDERS, ("id", "n"))[:2] == [(1, None), (2, 6)]
+    assert (1, "b", 2) not in mirror.content(LINES, ("a", "b", "v")), "it stands behind that"
+    least = WindowLimits(rows_max=1, bytes_max=1 << 30, not_before=later)
+    assert piped.window(piped.source_seen(), start, head, least).upto >= later
+
+
+def test_a_table_that_stops_at_other_columns_does_so_after_a_start_too(piped: Piped) -> None:
+    """`on_schema_change: stop`: a new process knows of the columns before only what the journal says."""
+    piped.document["spec"]["tables"][0]["on_schema_change"] = "stop"
+    source = piped.source()
+    piped.begin(source)
+    with piped.connect() as connection:
+        connection.execute("INSERT INTO orders VALUES (1, 'a', 'b')")
+        piped.capture()
+        at = source.observe().head
+        connection.execute("ALTER TABLE orders ADD COLUMN n int")
+        connection.execute("INSERT INTO orders VALUES (2, 'a', 'b', 6)")
+    piped.capture()
+    source = piped.source_seen()
+    window = piped.window(source, at, source.observe().head)
+    assert {str(name): fault.code for name, fault in window.faults.items()} == {ORDERS: "TC3053"}
+
+
+def test_a_table_that_has_taken_a_name_is_not_the_one_that_had_it(
+    piped: Piped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two renames put another table under the name: it is held as soon as the catalog shows it, before it
+    has changed; and when it has changed at once, too."""
+    monkeypatch.setattr("truecut.sources.postgres.source.CATALOG_S", 0.0)
+    source = piped.source()
+    piped.begin(source)
+    with piped.connect() as connection:
+        connection.execute("INSERT INTO orders VALUES (1, 'a', 'b')")
+        piped.capture()
+        at = source.observe().head
+        connection.execute("CREATE TABLE tmp_next (id bigint PRIMARY KEY, what text, big text)")
+        connection.execute("INSERT INTO tmp_next VALUES (9, 'other', 'rows')")
+        connection.execute("ALTER TABLE orders RENAME TO tmp_old")
+        connection.execute("ALTER TABLE tmp_next RENAME TO orders")
+        piped.capture()
+        source.observe()
+        piped.capture()
+        window = piped.window(source, at, source.observe().head)
+        assert {str(name): fault.code for name, fault in window.faults.items()} == {ORDERS: "TC3071"}
+        connection.execute("INSERT INTO orders VALUES (10, 'other', 'row')")
+        piped.capture()
+        window = piped.window(source, at, source.observe().head)
+        assert {str(name): fault.code for name, fault in window.faults.items()} == {ORDERS: "TC3071"}
 
 
 def test_tables_without_what_delivery_needs_are_held_with_the_remedy(

@@ -1,10 +1,11 @@
 """Which rows DuckLake may keep in its catalog: those that it gives back as they were.
 
 DuckLake keeps small inserts in the catalog database, where some values change or become unreadable. Seen on
-every type and every kind of catalog: scalars come back bit for bit, but for floating point numbers in a
-DuckDB file, which may lose their last digit; what is nested may be damaged. Rows of a table with such a
-column go to Parquet however few they are, whatever the lake's own settings say. Those settings are as before
-afterwards: they are changed and restored within the order's transaction.
+every type and every kind of catalog: scalars come back bit for bit, but for floating point numbers, which may
+lose their last digit in a DuckDB file, and the bits of a NaN in SQLite and PostgreSQL; what is nested may be
+damaged. Rows of a table with such a column go to Parquet however few they are, whatever the lake's own
+settings say. Those settings are as before afterwards: they are changed and restored within the order's
+transaction.
 """
 
 from __future__ import annotations
@@ -23,17 +24,15 @@ _DEFAULT = "ducklake_default_data_inlining_row_limit"
 _OPTION = "data_inlining_row_limit"
 
 
-def inlines_exactly(columns: Iterable[Column], kind: str) -> bool:
-    """Whether a catalog of that kind gives rows of these columns back as they were."""
-    return not any(
-        column.kind != "scalar" or (kind == "duckdb" and column.parsed.is_float) for column in columns
-    )
+def inlines_exactly(columns: Iterable[Column]) -> bool:
+    """Whether a catalog gives rows of these columns back as they were."""
+    return not any(column.kind != "scalar" or column.parsed.is_float for column in columns)
 
 
 @contextmanager
 def exact_rows(lake: Lake, table: str, schema: TableSchema) -> Iterator[None]:
     """What is inserted inside is kept where it stays as it is."""
-    if inlines_exactly(schema.columns, lake.attachment.address.kind):
+    if inlines_exactly(schema.columns):
         yield
         return
     limits = _limits(lake, table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -17,7 +18,7 @@ from truecut.object_store import StorageSection, settle, usable_data_path
 
 if TYPE_CHECKING:
     from truecut.model.finding import Check, Finding
-    from truecut.sinks.contract import SinkLook
+    from truecut.sinks.contract import Pinned, SinkLook
     from truecut.sinks.ducklake.sink import DuckLakeSink
 
 
@@ -83,6 +84,12 @@ class DuckLakeSinkKind:
         from truecut.sinks.ducklake.inspection import unfit
 
         return unfit(sink, look)
+
+    def pin(self, sink: SinkSettings, *, pipeline: str) -> AbstractContextManager[Pinned]:
+        """The newest snapshot."""
+        from truecut.sinks.ducklake.pinned import pin
+
+        return pin(sink, pipeline=pipeline)
 
 
 KIND = DuckLakeSinkKind()

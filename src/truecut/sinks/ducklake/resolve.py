@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from truecut.lake import identifier, sortable
 from truecut.model.change import DELETE, INSERT, OP, PLACE, SEQ
-from truecut.model.table import TableSchema
+from truecut.model.table import Column, TableSchema
 from truecut.model.types import SIGNED, UNSIGNED
 from truecut.sinks import stops
 from truecut.sinks.arrivals import Arrivals
@@ -211,10 +211,13 @@ def _bounds(values: pa.ChunkedArray) -> tuple[Any, Any]:
     return least, greatest
 
 
-def seed_faults(
-    connection: duckdb.DuckDBPyConnection, table: str, rows: str, *, key: tuple[str, ...]
-) -> Stop | None:
-    """A seed in which a key occurs twice, or is NULL in part, cannot be a mirror."""
+def is_ranged(column: Column) -> bool:
+    """Whether the bounds of its values tell where they are."""
+    return column.type in _RANGED
+
+
+def key_faults(connection: duckdb.DuckDBPyConnection, rows: str, *, key: tuple[str, ...]) -> tuple[int, int]:
+    """How many keys of a seed are NULL in part, and how many others occur more than once."""
     keys = ", ".join(map(identifier, key))
     nulls, repeated = _row(
         connection,
@@ -222,11 +225,7 @@ def seed_faults(
         f"(SELECT bool_or({_null(key)}) AS missing, count(*) AS times FROM {rows} GROUP BY {keys} "
         "HAVING missing OR times > 1)",
     )
-    if nulls:
-        return stops.null_keys(table, nulls).stop
-    if repeated:
-        return stops.repeated_keys(table, repeated).stop
-    return None
+    return nulls, repeated
 
 
 def _null(key: tuple[str, ...]) -> str:

@@ -16,7 +16,7 @@ from truecut.model.change import APPLIED_AT, COMMITTED_AT, OP, POSITION, SEQ, TR
 from truecut.model.cursor import CopyState
 from truecut.model.table import Column, Mode, TableName, TableSchema
 from truecut.sinks import stops
-from truecut.sinks.copies import TableStop
+from truecut.sinks.copies import TableStop, beside
 from truecut.sinks.ducklake.pool import Lake
 
 APPEND_COLUMNS = (
@@ -92,10 +92,10 @@ def follow_schema(
         create_table(lake, table, schema, mode)
         return CopyState(mode, schema.id, schema.columns)
     if copy.table_id == schema.id and copy.columns == schema.columns:
-        return CopyState(mode, schema.id, schema.columns, copy.retired_columns)
+        return CopyState(mode, schema.id, schema.columns, copy.retired_columns, **beside(copy))
     change = evolution(table, copy, schema)
     evolve(lake, table, change, schema)
-    return CopyState(mode, schema.id, schema.columns, change.retired)
+    return CopyState(mode, schema.id, schema.columns, change.retired, **beside(copy))
 
 
 def evolution(table: str, copy: CopyState, schema: TableSchema) -> Evolution:

@@ -8,23 +8,28 @@ read on; what DuckDB raises becomes a classified fault.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeVar
 
 import duckdb
 
-from truecut.errors import TruecutError
+from truecut.errors import Fault, TruecutError
 from truecut.failpoint import failpoint
-from truecut.lake import LakeAddress, fault_of
+from truecut.lake import LakeAddress, fault_of, reach
 from truecut.model.order import Order, Receipt
+from truecut.object_store import is_remote
 from truecut.sinks.contract import Capabilities, Packet, Sink
 from truecut.sinks.copies import fenced
 from truecut.sinks.ducklake.cursor import remember, take_over
+from truecut.sinks.ducklake.landing import landing_in, takes_files
+from truecut.sinks.ducklake.pieces import PieceWriter, folders_of, gather, sweep
 from truecut.sinks.ducklake.pool import Lake, all_cores, attached, session
+from truecut.sinks.ducklake.schema import existing_columns
 from truecut.sinks.ducklake.stage import Staged, stage
 from truecut.sinks.ducklake.transaction import Transaction
+from truecut.sinks.parts import Landing, Part
 
 RACES_MAX = 8  # transactions lost to others before the order is handed back
 CONFLICT = "TC4006"
@@ -32,12 +37,14 @@ LOCKED = "TC4001"
 PATIENCE_S, LOOK_S = 3.0, 0.05  # with a catalog file that another process has open
 LARGE_BYTES = 4 << 20
 
+Answer = TypeVar("Answer")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DuckLakeSink(Sink[Staged]):
     """One pipeline's part of one lake."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities()
+    capabilities: ClassVar[Capabilities] = Capabilities(stages_apart=True)
 
     name: str
     pipeline: str
@@ -72,13 +79,68 @@ class DuckLakeSink(Sink[Staged]):
         def transact() -> Receipt:
             cores = all_cores() if staged.bytes > LARGE_BYTES else nullcontext()
             with cores, attached(staged.connection, self.address) as lake:
-                return _redo_lost_races(lake, lambda: work.run(lake))
+                receipt = _redo_lost_races(lake, lambda: work.run(lake))
+                if staged.files and receipt.cursor is not None:
+                    with suppress(duckdb.Error):  # what is left costs room and nothing else
+                        sweep(lake, self.pipeline, order, folders_of(staged), receipt.cursor)
+                return receipt
 
         def run() -> Receipt:
             failpoint("before_sink_transaction")
             return _when_unlocked(transact)
 
         return self._answer(run, epoch=order.epoch)
+
+    def landing(self, order: Order) -> Landing | None:
+        """The folders of the tables, if every column may stand in a file that is registered as it is."""
+        wanted = [one.schema for one in order.tables.values() if one.schema is not None]
+        if not all(map(takes_files, wanted)):
+            return None
+
+        def look() -> Landing | None:
+            with closing(session()) as connection, attached(connection, self.address) as lake:
+                return None if self._is_refused(lake, order) else landing_in(lake, order)
+
+        try:
+            return _when_unlocked(look)
+        except (duckdb.Error, OSError) as error:
+            raise TruecutError.of(fault_of(error, what=f"sink {self.name}")) from error
+
+    def _is_refused(self, lake: Lake, order: Order) -> bool:
+        """Whether the order will find a table of somebody else: nothing is written for it beforehand."""
+        new = [table for table, wanted in order.tables.items() if wanted.expected is None]
+        return self.existing == "refuse" and any(existing_columns(lake, table) is not None for table in new)
+
+    def stage_part(self, order: Order, landing: Landing, packets: Iterator[Packet], *, piece: int) -> Part:
+        """Write files into the lake's data path, which no snapshot knows yet. The lake is not opened."""
+        with closing(session()) as connection:
+            writer = PieceWriter(connection, self.pipeline, order, landing, piece)
+            try:
+                self._reach(connection, landing)
+                return writer.write(packets)
+            except (duckdb.Error, OSError) as error:
+                writer.discard()
+                raise TruecutError.of(fault_of(error, what=f"sink {self.name}")) from error
+
+    def gather(self, order: Order, parts: Sequence[Part], stops: Mapping[str, Fault]) -> Staged:
+        """The files by name; of their content, keys alone, where it is not clear that they differ."""
+        connection = session()
+        try:
+            for part in parts:
+                for table in part.tables.values():
+                    self._reach(connection, Landing({place.name: place.name for place in table.places}))
+            return gather(connection, order, parts, stops)
+        except (duckdb.Error, OSError) as error:
+            connection.close()
+            raise TruecutError.of(fault_of(error, what=f"sink {self.name}")) from error
+        except BaseException:
+            connection.close()
+            raise
+
+    def _reach(self, connection: duckdb.DuckDBPyConnection, landing: Landing) -> None:
+        remote = next((place for place in landing.places.values() if is_remote(place)), None)
+        if remote is not None:
+            reach(connection, self.address.data_path or remote, self.address.storage)
 
     def _take_over(self, lake: Lake, *, epoch: int, token: int) -> Receipt:
         lake.begin()
@@ -103,7 +165,7 @@ class DuckLakeSink(Sink[Staged]):
         return replace(receipt, apply_ms=round((time.monotonic() - started) * 1000))
 
 
-def _when_unlocked(run: Callable[[], Receipt]) -> Receipt:
+def _when_unlocked(run: Callable[[], Answer]) -> Answer:
     """A DuckDB file is open for one process at a time: a seed and changes of one sink come to it together."""
     patience = time.monotonic() + PATIENCE_S
     while True:

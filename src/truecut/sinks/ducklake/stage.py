@@ -18,15 +18,25 @@ from truecut.model.order import Order, Rejected, TableOrder
 from truecut.sinks import stops as reasons
 from truecut.sinks.arrivals import Arrivals
 from truecut.sinks.contract import Packet
-from truecut.sinks.ducklake.resolve import Changes, Net, resolve, seed_faults
+from truecut.sinks.ducklake.resolve import Changes, Net, key_faults, resolve
 
 _OPTIONAL_TYPES = {TRANSACTION: "VARCHAR", UNCHANGED: "VARCHAR[]"}
 MEMORY_BYTES_MAX = 64 << 20  # of one table's rows; more go to a temporary table, which spills
 
 
 @dataclass(frozen=True, slots=True)
+class Files:
+    """Rows of one table that others have written into the lake's data path."""
+
+    paths: tuple[str, ...]
+    rows: int  # that were told
+    found: int  # that are there
+
+
+@dataclass(frozen=True, slots=True)
 class Staged:
-    """The rows of an order, as relations of one connection, by table; and the tables that must stop."""
+    """The rows of an order, as relations of one connection or as files, by table; and the tables that must
+    stop."""
 
     connection: duckdb.DuckDBPyConnection
     relations: Mapping[str, str]
@@ -34,6 +44,7 @@ class Staged:
     stops: Mapping[str, tuple[str, str]]  # code and message
     arrivals: Mapping[str, Arrivals] = field(default_factory=dict)
     bytes: int = 0
+    files: Mapping[str, Files] = field(default_factory=dict)
     rejected: tuple[Rejected, ...] = ()  # none: what does not fit stops its table
 
     def close(self) -> None:
@@ -73,7 +84,8 @@ def _examine(
     if wanted.kind == "replace":  # a key that is there twice tells no change of its rows
         if buffer.arrivals.absent and wanted.mode == "mirror":
             return None, reasons.values_absent(table, buffer.rows).stop
-        return None, seed_faults(connection, table, buffer.name, key=wanted.key)
+        nulls, repeated = key_faults(connection, buffer.name, key=wanted.key)
+        return None, reasons.seed_stop(table, nulls=nulls, repeated=repeated)
     if wanted.mode == "append":  # keeps every change as it comes
         return None, None
     assert wanted.schema is not None

@@ -21,6 +21,7 @@ from truecut.sinks.ducklake.cursor import CursorRow, read_cursor, remember, writ
 from truecut.sinks.ducklake.pool import Lake
 from truecut.sinks.ducklake.schema import drop_table, existing_columns
 from truecut.sinks.ducklake.stage import Staged
+from truecut.sinks.parts import lost
 
 
 @dataclass(slots=True)
@@ -82,9 +83,17 @@ class Transaction:
             self._refuse_foreign(lake, table)
         elif wanted.kind == "replace" and copy.fingerprint != wanted.fingerprint:
             copy = _without_rows(lake, table, copy)
+        self._refuse_lost(table)
         carry_out = write.seed if wanted.kind == "replace" else write.changes
         state, counts = carry_out(lake, table, wanted, copy, self.staged, wanted.leaves.at)
-        return leaving.written(state, wanted), counts
+        return leaving.written(state, wanted, counts), counts
+
+    def _refuse_lost(self, table: str) -> None:
+        """What others have staged is taken whole or not at all."""
+        files = self.staged.files.get(table)
+        if files is not None and files.found != files.rows:
+            fault = lost(self.order, table, told=files.rows, found=files.found).fault
+            raise Refused(Receipt(self.order.sink, self.order.epoch, "failed", fault=fault))
 
     def _refuse_foreign(self, lake: Lake, table: str) -> None:
         """A table that this pipeline did not make is replaced only where the sink's settings say so."""

@@ -29,10 +29,11 @@ from truecut.model.change import (
 from truecut.model.cursor import CopyState
 from truecut.model.order import Counts, TableOrder
 from truecut.model.position import Position
-from truecut.model.table import Column, TableSchema
+from truecut.model.table import Column, Mode, TableSchema
 from truecut.sinks import stops
 from truecut.sinks.ducklake.absent import UNTOLD, origin
 from truecut.sinks.ducklake.inlining import exact_rows
+from truecut.sinks.ducklake.landing import of_files, register, registers
 from truecut.sinks.ducklake.pool import Lake
 from truecut.sinks.ducklake.resolve import KeyRange, Net
 from truecut.sinks.ducklake.schema import (
@@ -45,12 +46,12 @@ from truecut.sinks.ducklake.schema import (
     spelled,
     wanted_columns,
 )
-from truecut.sinks.ducklake.stage import Staged
+from truecut.sinks.ducklake.stage import Files, Staged
 
 Written = tuple[CopyState, Counts]
 
 # What DuckDB raises about the rows themselves: the same rows would raise it again.
-_ABOUT_ROWS = (
+ABOUT_ROWS = (
     duckdb.ConversionException,
     duckdb.InvalidInputException,
     duckdb.OutOfRangeException,
@@ -65,7 +66,7 @@ def _alone(table: str) -> Iterator[None]:
         yield
     except duckdb.ConstraintException as error:
         raise stops.constrained(table, "NOT NULL") from error
-    except _ABOUT_ROWS as error:
+    except ABOUT_ROWS as error:
         raise stops.not_taken(table, type(error).__name__) from error
 
 
@@ -76,7 +77,8 @@ def seed(
     schema = _schema(wanted)
     if wanted.mode == "mirror":
         with _alone(table):
-            counts = replace_rows(lake, table, schema, staged.relations.get(table))
+            clear_table(lake, table, schema)
+            counts = Counts(puts=_seed_rows(lake, table, schema, staged))
         return CopyState("mirror", schema.id, schema.columns), counts
     there = existing_columns(lake, table)
     control = [name for name, _ in APPEND_COLUMNS]
@@ -198,10 +200,26 @@ def insert_rows(
         )
 
 
-def replace_rows(lake: Lake, table: str, schema: TableSchema, rows: str | None) -> Counts:
-    """The table holds exactly the staged rows afterwards, whatever it held or looked like before."""
-    clear_table(lake, table, schema)
-    return Counts(puts=insert_rows(lake, table, schema, rows) if rows else 0)
+def _seed_rows(lake: Lake, table: str, schema: TableSchema, staged: Staged) -> int:
+    """The table is empty, and holds exactly the staged rows afterwards."""
+    rows = staged.relations.get(table)
+    if table in staged.files:
+        return take_files(lake, table, schema, "mirror", staged.files[table])
+    return insert_rows(lake, table, schema, rows) if rows else 0
+
+
+def take_files(lake: Lake, table: str, schema: TableSchema, mode: Mode, files: Files) -> int:
+    """What others have written stands in the table: as it is, or row by row where it cannot."""
+    columns = [name for name, _ in wanted_columns(schema, mode)]
+    if registers(lake, table, columns):
+        register(lake, table, files.paths)
+        return files.rows
+    names = ", ".join(map(identifier, columns))
+    with exact_rows(lake, table, schema):
+        return _count(
+            lake,
+            f"INSERT INTO {qualified(lake, table)} ({names}) SELECT {names} FROM {of_files(files.paths)}",
+        )
 
 
 def clear_table(lake: Lake, table: str, schema: TableSchema) -> None:
@@ -221,11 +239,17 @@ def _append(
     schema = _schema(wanted)
     state = follow_schema(lake, table, "append", schema, copy)
     rows = staged.relations.get(table)
+    if table in staged.files:
+        try:
+            with _alone(table):
+                return state, Counts(puts=take_files(lake, table, schema, "append", staged.files[table]))
+        except (duckdb.CatalogException, duckdb.BinderException) as error:
+            raise stops.altered(table) from error
     if rows is None:
         return state, Counts()
     targets = ", ".join(identifier(name) for name, _ in wanted_columns(schema, "append"))
     try:
-        control = _control(upto.generation, staged.arrivals[table].optional)
+        control = ", ".join(control_values(upto.generation, staged.arrivals[table].optional))
         with _alone(table), exact_rows(lake, table, schema):
             written = _count(
                 lake,
@@ -237,16 +261,14 @@ def _append(
     return state, Counts(puts=written)
 
 
-def _control(generation: int, optional: Set[str]) -> str:
+def control_values(generation: int, optional: Set[str]) -> list[str]:
     """The control columns of an append table, from those of the packets, in the order of the table."""
     ops = " ".join(f"WHEN {number} THEN {literal(name)}" for number, name in OP_NAMES.items())
     position = f"'{generation:08X}-' || printf('%016X', {PLACE})"
     transaction = f"coalesce({TRANSACTION}, {position})" if TRANSACTION in optional else position
     unchanged = f"CASE WHEN len({UNCHANGED}) > 0 THEN {UNCHANGED} END" if UNCHANGED in optional else "NULL"
-    return (
-        f"CASE {OP} {ops} END, {position}, printf('%016X', {SEQ}), {transaction}, {COMMITTED_AT}, now(), "
-        f"{unchanged}"
-    )
+    number = f"printf('%016X', {SEQ})"
+    return [f"CASE {OP} {ops} END", position, number, transaction, COMMITTED_AT, "now()", unchanged]
 
 
 def _within(ranges: tuple[KeyRange, ...]) -> tuple[str, list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -17,7 +18,7 @@ from truecut.sinks.postgres.address import PostgresAddress, postgres_of
 
 if TYPE_CHECKING:
     from truecut.model.finding import Check, Finding
-    from truecut.sinks.contract import SinkLook
+    from truecut.sinks.contract import Pinned, SinkLook
     from truecut.sinks.postgres.sink import PostgresSink
 
 _RESERVED = ("_truecut", "information_schema")
@@ -98,6 +99,12 @@ class PostgresSinkKind:
         from truecut.sinks.postgres.inspection import unfit
 
         return unfit(sink, look)
+
+    def pin(self, sink: SinkSettings, *, pipeline: str) -> AbstractContextManager[Pinned]:
+        """A snapshot that a session holds."""
+        from truecut.sinks.postgres.pinned import pin
+
+        return pin(sink, pipeline=pipeline)
 
 
 KIND = PostgresSinkKind()

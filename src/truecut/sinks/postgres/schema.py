@@ -15,6 +15,7 @@ from truecut.model.cursor import CopyState
 from truecut.model.order import TableOrder
 from truecut.model.table import Column, Mode, TableName, TableSchema
 from truecut.sinks import stops
+from truecut.sinks.copies import beside
 from truecut.sinks.postgres.server import Connection, identifier, row, run
 from truecut.sinks.postgres.types import Target, check_name, target, targets, widens
 
@@ -134,11 +135,11 @@ def follow_schema(
         return CopyState(wanted.mode, schema.id, schema.columns)
     check_columns(connection, place, copy)
     if copy.table_id == schema.id and copy.columns == schema.columns:
-        return CopyState(wanted.mode, schema.id, schema.columns, copy.retired_columns)
+        return CopyState(wanted.mode, schema.id, schema.columns, copy.retired_columns, **beside(copy))
     clauses, retired = evolution(place, copy, schema)
     for clause in clauses:
         run(connection, f"ALTER TABLE {place.sql} {clause}")
-    return CopyState(wanted.mode, schema.id, schema.columns, retired)
+    return CopyState(wanted.mode, schema.id, schema.columns, retired, **beside(copy))
 
 
 def evolution(place: Place, copy: CopyState, schema: TableSchema) -> tuple[list[str], tuple[str, ...]]:

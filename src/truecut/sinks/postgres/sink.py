@@ -9,7 +9,7 @@ the commit is under way leaves its outcome open: the answer is a retryable fault
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -21,8 +21,10 @@ from truecut.failpoint import failpoint
 from truecut.model.order import Order, Receipt
 from truecut.sinks.contract import Capabilities, Packet, Sink
 from truecut.sinks.copies import fenced
+from truecut.sinks.parts import Landing, Part
 from truecut.sinks.postgres.address import PostgresAddress
 from truecut.sinks.postgres.cursor import make_table, take_over
+from truecut.sinks.postgres.pieces import PieceCopier, gather, sweep
 from truecut.sinks.postgres.server import (
     VERSION_MIN,
     Connection,
@@ -44,7 +46,7 @@ RACES_MAX = 8  # transactions lost to others before the order is handed back
 class PostgresSink(Sink[Staged]):
     """One pipeline's part of one database."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities()
+    capabilities: ClassVar[Capabilities] = Capabilities(stages_apart=True)
 
     name: str
     pipeline: str
@@ -88,6 +90,38 @@ class PostgresSink(Sink[Staged]):
 
         return self._answer(transact, epoch=order.epoch)
 
+    def landing(self, order: Order) -> Landing | None:
+        """Beside the cursor, in tables that are named when they are made."""
+        return Landing()
+
+    def stage_part(self, order: Order, landing: Landing, packets: Iterator[Packet], *, piece: int) -> Part:
+        """Copy into tables of this run's own."""
+        try:
+            with closing(connect(self.address)) as connection:
+                copier = PieceCopier(connection, self.pipeline, order, piece)
+                try:
+                    return copier.write(packets)
+                except BaseException:
+                    copier.discard()
+                    raise
+        except psycopg.Error as error:
+            raise TruecutError.of(self._fault(error)) from None
+
+    def gather(self, order: Order, parts: Sequence[Part], stops: Mapping[str, Fault]) -> Staged:
+        """The tables by name; the server compares their keys."""
+        try:
+            connection = connect(self.address)
+        except psycopg.Error as error:
+            raise TruecutError.of(self._fault(error)) from None
+        try:
+            return gather(connection, order, parts, stops)
+        except psycopg.Error as error:
+            connection.close()
+            raise TruecutError.of(self._fault(error)) from None
+        except BaseException:
+            connection.close()
+            raise
+
     def _take_over(self, connection: Connection, *, epoch: int, token: int) -> Receipt:
         begin(connection)
         make_table(connection)
@@ -96,6 +130,7 @@ class PostgresSink(Sink[Staged]):
         if cursor.token > token:
             return fenced(self.name, epoch, token=token, newer=cursor.token)
         failpoint("after_takeover")
+        sweep(connection, self.pipeline, self.name, token=token)
         return Receipt(self.name, epoch, "applied", cursor=cursor)
 
     def _too_old(self, connection: Connection, epoch: int) -> Receipt | None:

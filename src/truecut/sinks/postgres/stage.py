@@ -7,8 +7,10 @@ are this session's alone and go with it: nothing of the sink is touched.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+import psycopg
 import pyarrow as pa
 
 from truecut import pulse
@@ -33,7 +35,7 @@ from truecut.sinks.copies import Stop, TableStop
 from truecut.sinks.postgres import encode
 from truecut.sinks.postgres.absent import BY_PLACE, FIRST_OP, merge
 from truecut.sinks.postgres.rows import about_rows
-from truecut.sinks.postgres.server import Connection, identifier, row, run
+from truecut.sinks.postgres.server import Connection, identifier, rollback, row, run
 from truecut.sinks.postgres.types import Target, targets
 
 ANALYZED_FROM = 1000  # rows; fewer make no plan bad
@@ -69,11 +71,23 @@ class Staged:
     relations: dict[str, str] = field(default_factory=dict)
     nets: dict[str, Net] = field(default_factory=dict)  # for the changes of a mirror
     stops: dict[str, Stop] = field(default_factory=dict)
+    told: dict[str, int] = field(default_factory=dict)  # rows that other processes have staged of a table
+    places: tuple[str, ...] = ()  # quoted names of the tables in which they are
     rejected: tuple[Rejected, ...] = ()  # none: what does not fit stops its table
 
     def close(self) -> None:
         """Let the rows go, and whatever was begun."""
+        if self.places:
+            rollback(self.connection)
+            with suppress(psycopg.Error):  # the next owner does it
+                drop_places(self.connection, self.places)
         self.connection.close()
+
+
+def drop_places(connection: Connection, places: Sequence[str]) -> None:
+    """Tables that other processes have staged rows in, and nobody needs any more."""
+    if places:
+        run(connection, f"DROP TABLE IF EXISTS {', '.join(places)}")
 
 
 def stage(connection: Connection, order: Order, packets: Iterator[Packet]) -> Staged:
@@ -101,24 +115,35 @@ def _take(staged: Staged, table: str, wanted: TableOrder, rows: pa.Table) -> Non
         with about_rows(table):
             if table not in staged.relations:
                 relation = f"pg_temp.staged_{len(staged.relations)}"
-                run(staged.connection, f"CREATE TEMPORARY TABLE {relation} ({_staging(columns)})")
+                run(staged.connection, f"CREATE TEMPORARY TABLE {relation} ({staging(columns)})")
                 staged.relations[table] = relation
-            _copy(staged.connection, staged.relations[table], columns, rows)
+            copy_rows(staged.connection, staged.relations[table], columns, rows)
     except TableStop as stop:
         staged.stops[table] = stop.stop
 
 
-def _staging(columns: Sequence[Target]) -> str:
-    control = [f"{name} {kind}" for name, kind in _CONTROL.items()]
+def staging(columns: Sequence[Target], *, with_control: bool = True) -> str:
+    """The columns of a table of staging."""
+    control = [f"{name} {kind}" for name, kind in _CONTROL.items()] if with_control else []
     return ", ".join([*control, *(f"{identifier(one.name)} {one.staged}" for one in columns)])
 
 
-def _copy(connection: Connection, relation: str, columns: Sequence[Target], rows: pa.Table) -> None:
+def copy_rows(
+    connection: Connection,
+    relation: str,
+    columns: Sequence[Target],
+    rows: pa.Table,
+    *,
+    with_control: bool = True,
+) -> None:
+    """Rows into a table of staging."""
     control = [*CONTROL_NAMES, *(name for name in OPTIONAL_NAMES if name in rows.column_names)]
+    control = control if with_control else []
     names = [*control, *(one.name for one in columns)]
     rows = rows.select(names)
-    places = rows.column(PLACE)
-    rows = rows.set_column(1, PLACE, pa.chunked_array([one.view(pa.int64()) for one in places.chunks]))
+    if control:
+        places = rows.column(PLACE)
+        rows = rows.set_column(1, PLACE, pa.chunked_array([one.view(pa.int64()) for one in places.chunks]))
     kinds = [*(_CONTROL[name] for name in control), *(one.staged for one in columns)]
     into = f"COPY {relation} ({', '.join(map(identifier, names))}) FROM STDIN (FORMAT binary)"
     with connection.cursor() as cursor, cursor.copy(into.encode()) as copy:
@@ -143,7 +168,7 @@ def _examine(staged: Staged, table: str, wanted: TableOrder, count: int, arrival
             if wanted.kind == "replace":
                 if arrivals.absent and wanted.mode == "mirror":
                     raise stops.values_absent(table, count)
-                _check_seed(connection, table, relation, keys_of(table, wanted))
+                check_seed(connection, table, relation, keys_of(table, wanted))
             else:
                 staged.nets[table] = _resolve(connection, table, relation, wanted, arrivals)
     except TableStop as stop:
@@ -164,7 +189,7 @@ def compared(column: Target, *, staged: bool, of: str = "", name: str | None = N
     return value if column.comparable else f"({value})::text"
 
 
-def _check_seed(connection: Connection, table: str, relation: str, keys: Mapping[str, str]) -> None:
+def check_seed(connection: Connection, table: str, relation: str, keys: Mapping[str, str]) -> None:
     """A seed in which a key occurs twice, or is NULL in part, cannot be a mirror."""
     nulls, repeated = row(
         connection,
@@ -172,10 +197,9 @@ def _check_seed(connection: Connection, table: str, relation: str, keys: Mapping
         f"(SELECT bool_or({_null(keys)}) AS missing, count(*) AS times FROM {relation} "
         f"GROUP BY {', '.join(keys.values())} HAVING bool_or({_null(keys)}) OR count(*) > 1) k",
     )
-    if nulls:
-        raise stops.null_keys(table, nulls)
-    if repeated:
-        raise stops.repeated_keys(table, repeated)
+    stop = stops.seed_stop(table, nulls=nulls, repeated=repeated)
+    if stop is not None:
+        raise TableStop(table, *stop)
 
 
 def _resolve(

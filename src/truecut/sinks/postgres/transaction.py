@@ -11,18 +11,21 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Literal
 
+from psycopg import errors
+
 from truecut.failpoint import failpoint
 from truecut.model.cursor import CopyState, Cursor
 from truecut.model.order import Counts, Order, Receipt, TableOrder
 from truecut.sinks import copies as states
 from truecut.sinks.copies import Leaving, Refused, Stop, TableStop, foreign_table
+from truecut.sinks.parts import lost
 from truecut.sinks.postgres import write
 from truecut.sinks.postgres.address import PostgresAddress
 from truecut.sinks.postgres.cursor import read_cursor, write_cursor
 from truecut.sinks.postgres.rows import about_rows
 from truecut.sinks.postgres.schema import Place, drop_table, exists
 from truecut.sinks.postgres.server import begin, commit, rollback, run
-from truecut.sinks.postgres.stage import Staged
+from truecut.sinks.postgres.stage import Staged, drop_places
 
 _LOCK = "SELECT pg_advisory_xact_lock(key) FROM unnest(%s::bigint[]) AS key"
 
@@ -59,6 +62,7 @@ class Transaction:
         counts: dict[str, Counts] = {}
         for table, wanted in order.tables.items():
             copies[table], counts[table] = self._table(table, wanted, before.copies.get(table))
+        drop_places(connection, self.staged.places)
         failpoint("after_sink_data")
         cursor = Leaving(order).cursor(self._checked(locked=True), copies)
         version = write_cursor(connection, self.pipeline, order.sink, cursor)
@@ -82,7 +86,7 @@ class Transaction:
                 with about_rows(table):
                     state, counts = self._write(Place(table, self.address.table(table)), wanted, copy)
                     run(self.staged.connection, _CHECK_NOW)
-                return leaving.written(state, wanted), counts
+                return leaving.written(state, wanted, counts), counts
             except TableStop as stop:
                 run(self.staged.connection, "ROLLBACK TO SAVEPOINT table_begun")
                 self.stops[table] = (stop.code, stop.message + leaving.way_out(stop))
@@ -94,7 +98,20 @@ class Transaction:
         elif wanted.kind == "replace" and copy.fingerprint != wanted.fingerprint:
             copy = self._without_rows(place, copy)
         carry_out = write.seed if wanted.kind == "replace" else write.changes
-        return carry_out(place, wanted, copy, self.staged)
+        if place.table not in self.staged.told:
+            return carry_out(place, wanted, copy, self.staged)
+        try:
+            state, counts = carry_out(place, wanted, copy, self.staged)
+        except errors.UndefinedTable:  # a place of staging, which somebody has removed
+            counts = Counts()
+        if counts.puts != self.staged.told[place.table]:
+            raise self._lost(place.table, found=counts.puts)
+        return state, counts
+
+    def _lost(self, table: str, *, found: int) -> Refused:
+        order = self.order
+        fault = lost(order, table, told=self.staged.told[table], found=found).fault
+        return Refused(Receipt(order.sink, order.epoch, "failed", fault=fault))
 
     def _refuse_foreign(self, place: Place) -> None:
         """A table that this pipeline did not make is replaced only where the sink's settings say so."""

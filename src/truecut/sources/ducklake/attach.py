@@ -22,11 +22,18 @@ import duckdb
 from truecut import pulse
 from truecut.config.secret import Secret
 from truecut.errors import ExitCode, Fault, Retry, TruecutError
-from truecut.lake import UNKNOWN, LakeAddress, attach, connect, fault_of, identifier
+from truecut.lake import (
+    UNKNOWN,
+    LakeAddress,
+    attach,
+    connect,
+    fault_of,
+    identifier,
+    read_versions_exactly,
+)
 from truecut.object_store import FILE_GONE as GONE_FROM_STORE
 
 KEPT_MAX = 4  # idle attachments in one process
-_MISLED = "statistics_propagation,compressed_materialization"
 MISSING = "TC2001"
 FILE_GONE = "TC2012"
 SNAPSHOT_GONE = "TC2013"
@@ -81,9 +88,7 @@ class _Process:
         self.pid = os.getpid()
         self.lock = threading.Lock()
         self.database = connect()
-        # The extension hands the head's statistics (minimum, maximum) to reads of older versions as well,
-        # where they do not hold: a plan that relies on them fails, or loses rows.
-        self.database.execute(f"SET GLOBAL disabled_optimizers = '{_MISLED}'")
+        read_versions_exactly(self.database)
         self.attachments: dict[LakeAddress, _Attachment] = {}  # in the order of last use
         self.attached = 0
 

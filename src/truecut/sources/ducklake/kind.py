@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -16,6 +17,7 @@ from truecut.object_store import StorageSection, settle, usable_data_path
 if TYPE_CHECKING:
     from truecut.config.beginning import Beginning, FoundTable
     from truecut.model.finding import Check
+    from truecut.sources.contract import Reread
     from truecut.sources.ducklake.source import DuckLakeSource
     from truecut.sources.ducklake.survey import DuckLakeSurvey
 
@@ -83,6 +85,12 @@ class DuckLakeSourceKind:
         from truecut.sources.ducklake.survey import DuckLakeSurvey
 
         return DuckLakeSurvey(lake_of(settings.address), generation)
+
+    def reread(self, settings: SourceSettings, *, generation: int) -> AbstractContextManager[Reread]:
+        """Any version that is still there."""
+        from truecut.sources.ducklake.reread import reread
+
+        return reread(self.open(settings, generation=generation))
 
 
 KIND = DuckLakeSourceKind()

@@ -232,3 +232,14 @@ def captured_now(pipeline: str) -> TruecutError:
         f"the source of pipeline {pipeline} is being captured",
         fix="Stop `truecut capture` first, then drop it.",
     )
+
+
+def exchanged() -> TruecutError:
+    """Its sessions do not end at one server."""
+    return TruecutError(
+        "TC2152",
+        "another server, or another timeline, answered under the source's address than a moment before",
+        fix="None needed: a run asks again who it is. If that goes on, the address leads to several servers: "
+        "name the primary.",
+        retry=Retry.RETRYABLE,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -21,6 +22,7 @@ from truecut.sources.postgres.messages import lsn_of
 if TYPE_CHECKING:
     from truecut.config.beginning import Beginning, FoundTable
     from truecut.model.finding import Check
+    from truecut.sources.contract import Reread
     from truecut.sources.postgres.source import CapturedSource
     from truecut.sources.postgres.survey import PostgresSurvey
 
@@ -135,6 +137,12 @@ class PostgresSourceKind:
         from truecut.sources.postgres.survey import PostgresSurvey
 
         return PostgresSurvey(settings, generation)
+
+    def reread(self, settings: SourceSettings, *, generation: int) -> AbstractContextManager[Reread]:
+        """The server as it is now, at the place of a temporary slot."""
+        from truecut.sources.postgres.reread import reread
+
+        return reread(settings, generation=generation)
 
 
 def _budget(section: PostgresSourceSection) -> WalBudget | None:

@@ -8,8 +8,9 @@ journal has not reached: we confirm nothing that the journal has not committed (
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from truecut.sources.postgres.messages import lsn_of, lsn_text
@@ -22,6 +23,16 @@ class Publication:
     oid: int
     shape: str  # which operations, all tables or not, partitions by their root or not
     tables: Mapping[str, str] = field(default_factory=dict)  # name → entry, columns, filter; {} for all
+
+    def missing(self, now: Publication) -> dict[int, str]:
+        """Tables whose entries are no longer there: their oids, and names."""
+        entries = set(now.tables.values())
+        gone = {name: json.loads(entry) for name, entry in self.tables.items() if entry not in entries}
+        return {int(entry["prrelid"]): name for name, entry in gone.items() if "prrelid" in entry}
+
+    def without(self, names: Collection[str]) -> Publication:
+        """What it was but for these."""
+        return replace(self, tables={name: one for name, one in self.tables.items() if name not in names})
 
     def lost(self, now: Publication) -> str | None:
         """Why changes may be missing between this and now; more tables than before are no reason, nor is

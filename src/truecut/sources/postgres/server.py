@@ -6,6 +6,9 @@ the address); every session writes values in one and the same text form.
 
 from __future__ import annotations
 
+import os
+import socket
+import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -27,6 +30,7 @@ from truecut.sources.postgres.session import TEXT_FORM
 VERSION_MIN = 150_000
 FAILOVER_SLOTS_FROM = 170_000
 CONNECT_S = 10
+ANSWER_S = 60.0  # for what a server knows without looking for it
 PLUGIN = "pgoutput"
 _NAME_MAX = 63  # bytes; the server cuts off what is longer, and two slots may begin alike
 
@@ -41,11 +45,12 @@ class Address:
     slot: str
     publication: str
     tables: tuple[TableName, ...] = ()  # that a publication is made for when there is none; () is all
+    purpose: str = "capture"
 
     @property
     def application(self) -> str:
-        """What the server shows of our sessions: by it one capture finds those of another."""
-        name = f"truecut capture {self.slot}"
+        """What the server shows of our sessions: by it one capture finds those of another, and ends them."""
+        name = f"truecut {self.purpose} {self.slot}"
         return name if len(name) <= _NAME_MAX else f"{name[:50]} {zlib.crc32(name.encode()):08x}"
 
 
@@ -78,6 +83,29 @@ def answering(address: Address, what: str) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise fault_of(address, what, error) from None
+
+
+@contextmanager
+def promptly(connection: Connection, *, within_s: float) -> Iterator[None]:
+    """A server that acknowledges and never answers is not waited for: the session is ended, which whoever
+    waits for it sees as one that was lost."""
+    over = threading.Lock()
+    line = socket.socket(fileno=os.dup(connection.fileno()))
+
+    def end() -> None:
+        if over.acquire(blocking=False):
+            with suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(within_s, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        over.acquire(blocking=False)  # too late to end it
+        line.close()
 
 
 def user_of(address: Address) -> str:
@@ -175,6 +203,20 @@ def identify(address: Address) -> Identity:
     return Identity(str(system), int(timeline), _switches(history))
 
 
+_WHO = """
+SELECT (SELECT system_identifier FROM pg_control_system())::text, pg_walfile_name(pg_current_wal_insert_lsn())
+"""
+
+
+def require_same(connection: Connection, address: Address, identity: Identity) -> None:
+    """A session of its own may end at another server than the one that was asked who it is: behind one
+    address there may be several, and one may have taken over meanwhile."""
+    with answering(address, "tell who it is"), promptly(connection, within_s=ANSWER_S):
+        system, file = _one(connection, _WHO)
+    if (system, int(file[:8], 16)) != (identity.system, identity.timeline):
+        raise faults.exchanged()
+
+
 def _switches(history: bytes | str) -> dict[int, int]:
     """Of a history file: where each timeline before this one ended."""
     text = history if isinstance(history, str) else history.decode()
@@ -184,7 +226,7 @@ def _switches(history: bytes | str) -> dict[int, int]:
 
 def look(connection: Connection, address: Address, identity: Identity) -> Look:
     """Everything that decides whether its log goes on where the journal ends."""
-    with answering(address, "tell its state"):
+    with answering(address, "tell its state"), promptly(connection, within_s=ANSWER_S):
         database, flushed, xid_next = _one(connection, _STATE)
         return Look(
             identity.system,
@@ -233,6 +275,13 @@ def _publication(connection: Connection, name: str) -> Publication | None:
         return None
     tables = connection.execute(_PUBLISHED, {"oid": row[0]}).fetchall()
     return Publication(row[0], row[1], dict(sorted(tables)))
+
+
+def existing(connection: Connection, address: Address, oids: Sequence[int]) -> frozenset[int]:
+    """Those of some tables that are still there."""
+    query = "SELECT oid::int8 FROM pg_class WHERE oid = ANY(%s::int8[]::oid[])"
+    with answering(address, "look for tables"), promptly(connection, within_s=ANSWER_S):
+        return frozenset(row[0] for row in connection.execute(query, (list(oids),)).fetchall())
 
 
 # --- what it is asked to do -----------------------------------------------------------------------------
@@ -326,7 +375,7 @@ def advance(connection: Connection, address: Address, lsn: int) -> None:
 
 def beat(connection: Connection, address: Address) -> None:
     """A message without a table: an idle slot moves with it."""
-    with answering(address, "write a message"):
+    with answering(address, "write a message"), promptly(connection, within_s=ANSWER_S):
         connection.execute("SELECT pg_logical_emit_message(false, %s, '')", (HEARTBEAT,))
 
 
@@ -336,7 +385,10 @@ def end_others(connection: Connection, address: Address) -> None:
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE application_name = %s AND pid <> pg_backend_pid() AND usename = current_user"
     )
-    with answering(address, "end the sessions of the capture before"):
+    with (
+        answering(address, "end the sessions of the capture before"),
+        promptly(connection, within_s=ANSWER_S),
+    ):
         connection.execute(others, (address.application,))
 
 

@@ -25,6 +25,7 @@ KEY_UNTOLD = "TC2123"
 ROUTE_UNTOLD = "TC2124"
 SHAPE_UNKNOWN = "TC3054"
 WITHIN_TRANSACTION = "TC3052"
+REPLACED = "TC3071"
 
 
 def delivered(relation: Relation) -> TableSchema:
@@ -52,6 +53,17 @@ def resolved(relation: Relation, before: Relation | None) -> Relation | Fault:
             return _unknown_column(relation.name, column.name)
         columns.append(column if old is None or column.number else replace(column, number=old.number))
     return replace(relation, columns=tuple(columns))
+
+
+def alike(one: Relation, other: Relation) -> bool:
+    """Whether both have the same columns, as far as their numbers are known."""
+    if len(one.columns) != len(other.columns):
+        return False
+    return all(
+        (a.name, a.type_oid, a.typmod) == (b.name, b.type_oid, b.typmod)
+        and (NUMBER_UNKNOWN in (a.number, b.number) or a.number == b.number)
+        for a, b in zip(one.columns, other.columns, strict=True)
+    )
 
 
 def fault_in(table: TableRead, relation: Relation, modes: frozenset[Mode]) -> Fault | None:
@@ -122,6 +134,15 @@ def missing(table: TableName) -> Fault:
         f"{table} does not exist at the source, or is not in the publication",
         "Correct its name in the file, take it out, or add it: "
         f"ALTER PUBLICATION … ADD TABLE {sql_name(table)};",
+    )
+
+
+def replaced(table: TableName) -> Fault:
+    """Its rows are others, and no log tells how the one became the other."""
+    return Fault(
+        REPLACED,
+        f"{table}: another table has taken its name",
+        f"Copy the table anew: truecut resume FILE --table {table}",
     )
 
 

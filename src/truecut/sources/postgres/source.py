@@ -149,6 +149,16 @@ class CapturedSource:
                 if name in known:
                     self._seen.before[name] = self._seen.since[name], known[name]
                 self._seen.since[name] = found.lsn
+        self._forget_replaced(found)
+
+    def _forget_replaced(self, catalog: Published) -> None:
+        """A copy of the table that had the name before is none of the one that has it now."""
+        for name in self._tables:
+            edition, now = self._units.current(name), catalog.relations.get(name)
+            if edition is None or now is None or edition.void is not None:
+                continue
+            if edition.plan.relation.oid != now.oid:
+                edition.make_void("another table has taken its name")
 
     def _look_through(self, extent: Extent) -> None:
         """What is new in the journal: tables that show themselves."""
@@ -242,13 +252,15 @@ class CapturedSource:
             if number is None:
                 if self._is_gone(name, plan.upto):
                     held[name] = shape.missing(name)
+                elif self._is_replaced(extent, one, plan.upto):
+                    held[name] = shape.replaced(name)
                 self._remember(name, plan.upto, self._known.get((name, one.after)))
                 continue
             relation = self._resolved(extent, one, number)
             fault = (
                 relation
                 if isinstance(relation, Fault)
-                else self._fault(one, relation, changed=one.before not in (None, number))
+                else self._fault(one, relation, self._before(extent, one))
             )
             if fault is not None or isinstance(relation, Fault):
                 held[name] = fault or shape.missing(name)
@@ -272,11 +284,49 @@ class CapturedSource:
             identity=extent.identity,
         )
 
-    def _fault(self, one: Wanted, relation: Relation, *, changed: bool) -> Fault | None:
+    def _fault(self, one: Wanted, relation: Relation, before: Relation | None) -> Fault | None:
+        """`before` is what the table was where it stands, as far as somebody knows."""
         settings = self._tables.get(one.read.name)
+        if before is not None and before.oid != relation.oid:
+            return shape.replaced(one.read.name)
+        changed = before is not None and not shape.alike(before, relation)
         if changed and settings is not None and settings.on_schema_change == "stop":
             return changed_by_choice(one.read.name)
         return shape.fault_in(one.read, relation, one.modes)
+
+    def _before(self, extent: Extent, one: Wanted) -> Relation | None:
+        """What a table was where it stands: by this process's memory, the catalog of then, or by whatever is
+        later, its copy or the journal further back."""
+        known = self._known.get((one.read.name, one.after))
+        if known is not None:
+            return known.relation
+        if (found := self._catalog_before(one)) is not None:
+            return found
+        copied, record = self._copied(extent, one)
+        seen, shown = self._seen_before(extent, one)
+        if copied is not None and (seen is None or record >= shown):
+            return copied
+        catalog = self._seen.catalog
+        now = None if catalog is None else catalog.relations.get(one.read.name)
+        began_anew = copied is None and seen is not None and now is not None and now.oid != seen.oid
+        return None if began_anew else seen
+
+    def _copied(self, extent: Extent, one: Wanted) -> tuple[Relation | None, int]:
+        """As its copy was read, and where the journal was then; if that was before where it stands."""
+        edition = self._units.current(one.read.name) if self._is_copied(one.read.name) else None
+        if edition is None or edition.generation != extent.generation:
+            return None, 0
+        ends = [(1 << 63) if record is None else record.hi for record in edition.records()]
+        return (edition.plan.relation, edition.settled.after.place) if max(ends) <= one.after else (None, 0)
+
+    def _is_replaced(self, extent: Extent, one: Wanted, upto: int) -> bool:
+        """Another table has its name by now, which has not changed yet."""
+        catalog = self._seen.catalog
+        found = None if catalog is None else catalog.relations.get(one.read.name)
+        if catalog is None or found is None or upto < self._seen.since[one.read.name] - 1:
+            return False
+        before = self._before(extent, one)
+        return before is not None and before.oid != found.oid
 
     def _is_gone(self, name: TableName, upto: int) -> bool:
         """The catalog, which was read at or before this place, does not have it."""
@@ -290,7 +340,7 @@ class CapturedSource:
             return found
         known = self._known.get((one.read.name, one.after))
         before = None if known is None else known.relation
-        before = before or self._catalog_before(one) or self._seen_before(extent, one)
+        before = before or self._catalog_before(one) or self._seen_before(extent, one)[0]
         return shape.resolved(self._schemas[number], before)
 
     def _catalog_before(self, one: Wanted) -> Relation | None:
@@ -301,15 +351,16 @@ class CapturedSource:
         lsn, relation = self._seen.before.get(name, (0, None))
         return relation if lsn - 1 <= one.after else None
 
-    def _seen_before(self, extent: Extent, one: Wanted) -> Relation | None:
+    def _seen_before(self, extent: Extent, one: Wanted) -> tuple[Relation | None, int]:
+        """As the journal showed it last before where it stands, and in which record."""
         wanted = table_hash(str(one.read.name))
         for outline in self._log.schemas_before(extent, self._log.before(extent, one.after + 1)):
             if any(number >> 32 == wanted for number in outline.head.record.schemas):
                 self._schemas.learn([outline])
                 relation = self._schemas[outline.head.record.schemas[0]]
                 if relation.name == one.read.name and not isinstance(shape.resolved(relation, None), Fault):
-                    return relation
-        return None
+                    return relation, outline.position.place
+        return None, 0
 
     def _remember(self, name: TableName, place: int, known: Known | None) -> None:
         if known is None:

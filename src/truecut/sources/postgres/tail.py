@@ -17,7 +17,7 @@ from psycopg.pq.abc import PGresult
 from truecut.sources.postgres import faults
 from truecut.sources.postgres.faults import identifier, literal
 from truecut.sources.postgres.messages import lsn_text
-from truecut.sources.postgres.server import Address, answering, connecting, parameters
+from truecut.sources.postgres.server import Address, Identity, answering, connecting, parameters
 
 GULP_S = 0.02  # a walsender's messages are cheaper by the dozen
 STATUS_S = 5.0
@@ -41,7 +41,8 @@ class Heard:
 class Tail:
     """A stream from the slot."""
 
-    def __init__(self, address: Address, *, after: int) -> None:
+    def __init__(self, address: Address, *, after: int, identity: Identity | None = None) -> None:
+        """`identity`: of the server that was asked for everything else."""
         self._address = address
         self._pg = pq.PGconn.connect(parameters(address, replication="database").encode())
         self._server = after
@@ -49,8 +50,23 @@ class Tail:
         self._told = 0
         if self._pg.status != pq.ConnStatus.OK:
             raise connecting(address, self._pg.get_error_message())
-        with answering(address, "stream its changes"):
-            self._start(after)
+        try:
+            self._require_same(identity)
+            with answering(address, "stream its changes"):
+                self._start(after)
+        except BaseException:
+            self.close()
+            raise
+
+    def _require_same(self, identity: Identity | None) -> None:
+        if identity is None:
+            return
+        said = self._pg.exec_(b"IDENTIFY_SYSTEM")
+        if said.status != pq.ExecStatus.TUPLES_OK:
+            raise self._fault("tell who it is", said)
+        system, timeline = said.get_value(0, 0) or b"", said.get_value(0, 1) or b"0"
+        if (system.decode(), int(timeline)) != (identity.system, identity.timeline):
+            raise faults.exchanged()
 
     def _start(self, after: int) -> None:
         options = {

@@ -7,6 +7,7 @@ from truecut.model.table import TableName
 from truecut.sources.postgres.faults import identifier
 
 TABLE_CHANGED = "TC2130"
+WRITERS_FIRST = "TC2151"
 
 
 def table_changed(table: TableName) -> TruecutError:
@@ -15,6 +16,18 @@ def table_changed(table: TableName) -> TruecutError:
         TABLE_CHANGED,
         f"{table}: its columns have changed while it was being copied",
         fix="None needed: it is read again.",
+        retry=Retry.RETRYABLE,
+    )
+
+
+def writers_first(table: TableName, count: int) -> TruecutError:
+    """What they wrote before the table was published is sent by nobody."""
+    return TruecutError(
+        WRITERS_FIRST,
+        f"{table}: it is read when {count} transaction{'s' if count > 1 else ''} that had written to it "
+        "before have ended",
+        fix="None needed: a run tries again by itself. pg_stat_activity and pg_prepared_xacts show what has "
+        "been running for long; end what nobody needs.",
         retry=Retry.RETRYABLE,
     )
 

@@ -1,5 +1,6 @@
 """What is known of the units of each table: durable, beside the files that hold their rows.
 
+    <folder>/<table>/<edition>/awaited.<log>.<oid>    whose transactions have to end before it may be planned
     <folder>/<table>/<edition>/plan.json              how the table is read, its log replayed from where
     <folder>/<table>/<edition>/<unit>.<reading>.json  a unit that was read: its evidence, its file
     <folder>/<table>/<edition>/<unit>.<reading>.torn  that reading is void: where a value was missing
@@ -35,7 +36,7 @@ from truecut.model.position import Position
 from truecut.model.table import TableName
 from truecut.sources.postgres.units import Plan
 
-_PLAN, _VOID, _FAULT, _SHARED = "plan.json", "void", "fault", "shared"
+_PLAN, _VOID, _FAULT, _SHARED, _AWAITED = "plan.json", "void", "fault", "shared", "awaited"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +193,10 @@ class Edition:
         failpoint("unit_recorded")
 
     def tear(self, unit: int, *, reading: int, floor: int) -> None:
-        """C5: the reading is void, because a value was missing there."""
-        _publish(self._torn(unit, reading), str(floor))
+        """C5: the reading is void, because a value was missing there. Of an edition that was forgotten
+        meanwhile all readings are."""
+        with suppress(FileNotFoundError):
+            _publish(self._torn(unit, reading), str(floor))
 
     def _record(self, unit: int, reading: int) -> Path:
         return self.folder / f"{unit:06d}.{reading}.json"
@@ -218,11 +221,37 @@ class UnitLedger:
         found = [one.settled for one in editions if one.generation == generation]
         return max(found, key=lambda one: one.after, default=None)
 
-    def begin(self, table: TableName, plan: Plan, settled: Settled) -> Edition:
-        """The next edition; somebody else's if that was planned at the same time."""
+    def awaited(self, table: TableName, *, generation: int, oid: int) -> frozenset[int] | None:
+        """The transactions that have to end before the next edition; None: nobody has looked. Of another
+        log, or of another table of that name, they say nothing."""
+        try:
+            text = (self._following(table).folder / f"{_AWAITED}.{generation}.{oid}").read_text()
+        except FileNotFoundError:
+            return None
+        return frozenset(json.loads(text))
+
+    def await_first(
+        self, table: TableName, writers: frozenset[int], *, generation: int, oid: int
+    ) -> frozenset[int]:
+        """These have to end first, or those of whoever has looked before us: otherwise a table that somebody
+        always writes to would never be read."""
+        folder = self._following(table).folder
+        folder.mkdir(parents=True, exist_ok=True)
+        _publish(folder / f"{_AWAITED}.{generation}.{oid}", json.dumps(sorted(writers)))
+        return self.awaited(table, generation=generation, oid=oid) or frozenset()
+
+    def is_awaiting(self, table: TableName) -> bool:
+        """Whether the next edition waits for the end of transactions."""
+        return any(self._following(table).folder.glob(f"{_AWAITED}.*"))
+
+    def _following(self, table: TableName) -> Edition:
         last = self.current(table)
         number = last.number + 1 if last is not None else 1
-        edition = Edition(self._folder(table) / f"{number:06d}", number)
+        return Edition(self._folder(table) / f"{number:06d}", number)
+
+    def begin(self, table: TableName, plan: Plan, settled: Settled) -> Edition:
+        """The next edition; somebody else's if that was planned at the same time."""
+        edition = self._following(table)
         edition.folder.mkdir(parents=True, exist_ok=True)
         document = {"table": str(table), "plan": plan.document(), "settled": settled.document()}
         _publish(edition.folder / _PLAN, json.dumps(document))
@@ -237,7 +266,7 @@ class UnitLedger:
 
     def remove(self) -> None:
         """Whatever it holds of any table; nothing that somebody else has put there."""
-        for path in self.folder.glob("*/*/" + _PLAN):
+        for path in (*self.folder.glob("*/*/" + _PLAN), *self.folder.glob(f"*/*/{_AWAITED}.*")):
             shutil.rmtree(path.parent, ignore_errors=True)
         for folder in (*self.folder.glob("*/"), self.folder):
             with suppress(OSError):  # not empty, or not there

@@ -3,8 +3,10 @@
 The order is what makes it exact. The table is locked (ACCESS SHARE: nobody but a TRUNCATE or an ALTER waits)
 before the snapshot is taken, so that nothing empties or rewrites the table under a snapshot that does not see
 it. Snapshot and rows are of one transaction. The end of the log is asked for after the snapshot, so all that
-it sees lies before that. Promises: the values are those that `decode` gives for the same rows, bit by bit;
-memory is bounded by a batch, whatever the unit's size; the file is on disk when the evidence is returned.
+it sees lies before that; and the log is on the server's disk up to there before the unit counts, so that no
+crash of the server takes back what it sees (`synchronous_commit = off`), or gives its ids to others.
+Promises: the values are those that `decode` gives for the same rows, bit by bit; memory is bounded by a
+batch, whatever the unit's size; the file is on disk when the evidence is returned.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ import psycopg
 import pyarrow as pa
 from psycopg import errors, sql
 
+from truecut.cells import batches
 from truecut.core.visibility import Snapshot
 from truecut.errors import TruecutError
 from truecut.failpoint import failpoint
 from truecut.sources.postgres import decode, unit_faults
-from truecut.sources.postgres.copied import batches, text_of
-from truecut.sources.postgres.messages import lsn_of
+from truecut.sources.postgres.copied import text_of
+from truecut.sources.postgres.messages import HEARTBEAT, lsn_of
 from truecut.sources.postgres.relation import Relation, RelationColumn
 from truecut.sources.postgres.server import Address, Connection, answering, connect, fault_of, user_of
 from truecut.sources.postgres.types import value_type
@@ -59,7 +62,9 @@ def read_unit(
             if not same_columns(describe(connection, address, plan.relation.oid), plan.relation):
                 raise unit_faults.table_changed(plan.relation.name)
             failpoint("unit_opened")
-            rows, digest = _written(path, plan.relation, _rows(connection, plan, index), pause)
+            rows, digest = _written(path, plan.relation, rows_of(connection, plan, index), pause)
+            connection.execute("COMMIT")
+            make_durable(connection)
     finally:
         connection.close()
     return UnitRecord(path.name, snapshot, end - 1, rows, digest)
@@ -112,6 +117,14 @@ def asked(connection: Connection) -> tuple[Snapshot, int]:
     return Snapshot.parse(row[0]), lsn_of(row[1])
 
 
+def make_durable(connection: Connection) -> None:
+    """Whatever is in the server's log is on its disk: a commit of ours behind it is."""
+    connection.execute("BEGIN")
+    connection.execute("SET LOCAL synchronous_commit = local")
+    connection.execute("SELECT pg_logical_emit_message(true, %s, '')", (HEARTBEAT,))
+    connection.execute("COMMIT")
+
+
 @contextmanager
 def shared_snapshot(address: Address, plan: Plan) -> Iterator[str]:
     """One snapshot for several readers, as long as it is held: pages mean something within one only."""
@@ -141,7 +154,8 @@ def is_held(address: Address, shared: str) -> bool:
     return True
 
 
-def _rows(connection: Connection, plan: Plan, index: int) -> Iterator[pa.RecordBatch]:
+def rows_of(connection: Connection, plan: Plan, index: int) -> Iterator[pa.RecordBatch]:
+    """Those of one part, under the snapshot of the session's transaction: the columns of `file_schema`."""
     columns = plan.relation.columns
     query = sql.SQL("COPY (SELECT {} FROM {} WHERE {}) TO STDOUT (FORMAT binary)").format(
         sql.SQL(", ").join(map(text_of, columns)), plan.table, condition(plan, plan.parts[index])

@@ -26,10 +26,11 @@ class Standing:
 def standing(ledger: UnitLedger, table: TableName, extent: Extent) -> Standing:
     """What is there, and what is missing."""
     edition = ledger.current(table)
+    waits = "; it waits for transactions that had written to it to end" if ledger.is_awaiting(table) else ""
     if edition is None:
-        return Standing(None, "it has not been read yet")
+        return Standing(None, f"it has not been read yet{waits}")
     if (void := _void(edition, extent)) is not None:
-        return Standing(None, f"it is read again: {void}")
+        return Standing(None, f"it is read again: {void}{waits}")
     records = edition.records()
     known = [record for record in records if record is not None]
     unread = tuple(unit for unit, record in enumerate(records) if record is None)

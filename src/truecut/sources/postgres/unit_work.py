@@ -1,7 +1,8 @@
 """The steps of a backfill: an edition of a table is begun on the driver, its units are read by executors.
 
 Where the log has to be replayed from is settled first: by a snapshot that is older than those of all units,
-which therefore see whatever it sees. Promises: a unit that has its record is not read again; one that was
+which therefore see whatever it sees; and that one is taken when all have ended who had written to the table
+before its rows were in the log (C2). Promises: a unit that has its record is not read again; one that was
 found torn is read under a snapshot that sees all up to where that was found (C5).
 """
 
@@ -12,19 +13,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from truecut.core import cut
 from truecut.core.visibility import Snapshot
 from truecut.errors import Retry, TruecutError
+from truecut.failpoint import failpoint
 from truecut.journal.contract import JournalReader
 from truecut.journal.opening import Where, open_reader
 from truecut.model.position import Position
 from truecut.model.table import TableName
 from truecut.sources.postgres import faults, unit_faults
-from truecut.sources.postgres.captured import CapturedLog
+from truecut.sources.postgres.captured import CapturedLog, Extent
 from truecut.sources.postgres.history import Log, reach
 from truecut.sources.postgres.server import Address, Connection, answering, connect
 from truecut.sources.postgres.unit_ledger import Edition, Settled, UnitLedger
 from truecut.sources.postgres.unit_read import asked, read_unit
 from truecut.sources.postgres.units import UNIT_BYTES, describe, plan
+from truecut.sources.postgres.writers import writers
 
 _OID = """
 SELECT c.oid::int8 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -50,6 +54,7 @@ def begin(
         if relation is None:
             name = ".".join(map(faults.identifier, (table.schema, table.table)))
             raise faults.not_published(address.publication, str(table), name)
+        await_writers(connection, address, reader, table, relation.oid, ledger)
         settled = settle(connection, address, reader, ledger)
         made = plan(connection, address, relation, unit_bytes=unit_bytes)
     finally:
@@ -58,11 +63,38 @@ def begin(
     return ledger.begin(table, made, settled)
 
 
-def settle(connection: Connection, address: Address, reader: JournalReader, ledger: UnitLedger) -> Settled:
-    """From where the log may hold what a snapshot of now, or a later one, does not see."""
+def await_writers(
+    connection: Connection,
+    address: Address,
+    reader: JournalReader,
+    table: TableName,
+    oid: int,
+    ledger: UnitLedger,
+) -> None:
+    """C2: raises as long as somebody runs who had written to the table when it was first looked at, which
+    was after it was published."""
+    generation = _extent(reader).generation
+    awaited = ledger.awaited(table, generation=generation, oid=oid)
+    if awaited is None:
+        found = writers(connection, address, oid)
+        awaited = ledger.await_first(table, found, generation=generation, oid=oid)
+        failpoint("units_awaited")
+    with answering(address, "look at its snapshot"):
+        snapshot, _ = asked(connection)
+    if running := cut.unended(awaited, snapshot):
+        raise unit_faults.writers_first(table, len(running))
+
+
+def _extent(reader: JournalReader) -> Extent:
     extent = CapturedLog(reader).extent()
     if extent is None:
         raise faults.not_captured_yet()
+    return extent
+
+
+def settle(connection: Connection, address: Address, reader: JournalReader, ledger: UnitLedger) -> Settled:
+    """From where the log may hold what a snapshot of now, or a later one, does not see."""
+    extent = _extent(reader)
     with answering(address, "look at its snapshot"):
         snapshot, _ = asked(connection)
     begun = Settled(snapshot, 0, Position(extent.generation, extent.first.record))

@@ -2,8 +2,9 @@
 
 Metadata only, but for schemas, and for a record in which a table's schema changes. A window ends at a marker,
 or before the first transaction that sees one of its tables with other columns than before: so a window has
-one schema for each table. Only a transaction that changes rows and then columns of a table has two; its rows
-are told in the later one's columns.
+one schema for each table. Only a transaction that changes rows and then columns of a table has two, and a
+window that may not end earlier, because another of its tables stands further on: these rows are told in the
+later one's columns.
 """
 
 from __future__ import annotations
@@ -105,6 +106,8 @@ class Walk:
         self._upto_max = upto_max
         self._limits = limits
         self._after = min(one.after for one in wanted)
+        not_before = 0 if limits.not_before is None else limits.not_before.place
+        self._earliest = max(not_before, *(one.after for one in wanted))  # no place moves back
         self._now = {one.read.name: one.before for one in wanted if one.before is not None}
         self._hashes: dict[int, set[TableName]] = {}
         for one in wanted:
@@ -132,8 +135,7 @@ class Walk:
 
     def _is_enough(self, end: int) -> bool:
         """Something is in it, and more would be too much."""
-        earliest = self._limits.not_before
-        if not self._plan.rows or (earliest is not None and end < earliest.place):
+        if not self._plan.rows or end < self._earliest:
             return False
         size = sum(size for *_, size in self._plan.pieces)
         return self._plan.rows >= self._limits.rows_max or size >= self._limits.bytes_max
@@ -162,8 +164,9 @@ class Walk:
             if step.commit_lsn > self._upto_max:
                 return None
             known = self._now.get(step.table)
-            if known not in (None, step.schema) and step.commit_lsn - 1 > self._after:
-                return step.commit_lsn - 1
+            end = step.commit_lsn - 1
+            if known not in (None, step.schema) and end > self._after and end >= self._earliest:
+                return end
             # Also of one before the window: it is not announced again for what the record holds behind it.
             self._plan.schemas[step.table] = self._now[step.table] = step.schema
             self.ids[step.schema] = step.table

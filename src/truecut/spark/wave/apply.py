@@ -2,31 +2,34 @@
 
 There is one task for each executor, so that a sink's lake, once attached, is found attached again.
 
-Each attempt runs in a thread of its own and is fed packet by packet, so memory stays bounded whatever
-the size of a seed. A thread of which nothing was felt for a deadline (no packet taken, no statement begun,
-no progress of the one that runs) is left behind: its sink is reported late, the others go on. Should it
-wake up later, the sink's own fence and cursor decide what its commit is worth.
+Each attempt runs in a thread of its own (`sink_work`) and is fed packet by packet, so memory stays bounded
+whatever the size of a seed. Of an order that the reading tasks have staged, their parts come instead of rows.
 """
 
 from __future__ import annotations
 
 import contextlib
 import queue
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any, Literal
 
+from truecut.certificate.segment import SegmentWriter, Wanted
 from truecut.config.settings import SinkSettings
-from truecut.errors import Fault, Retry
+from truecut.errors import Fault
 from truecut.model.order import Order, Receipt
-from truecut.sinks.contract import Packet
+from truecut.sinks.contract import Packet, Sink
+from truecut.sinks.parts import Part
+from truecut.sinks.passage import Passage, not_kept
 from truecut.sinks.registry import open_sink
 from truecut.spark.wave import packet
 from truecut.spark.wave.packet import Parcel
-from truecut.threads import POLL_S, Work, refusal
+from truecut.spark.wave.sink_work import Ended, SinkWork
+from truecut.threads import POLL_S
 
-QUEUE_MAX = 4  # packets waiting for one sink
+_Work = SinkWork[Packet, Receipt]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,9 @@ class Attempt:
     pipeline: str
     tables: tuple[str, ...]
     parcels: Iterator[Parcel]
+    routed: Mapping[str, int] | None = None  # rows by table, as those say who read them
+    evidence: Wanted | None = None
+    pieces: int | None = None  # so many have staged it; None: its rows come as packets
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,85 +58,11 @@ class Takeover:
     token: int
 
 
-class _Work:
-    """A thread that makes one receipt out of a stream of packets."""
-
-    def __init__(self, index: int, sink: str, epoch: int, deadline_s: float, ended: _Ended) -> None:
-        self.index = index
-        self._sink = sink
-        self._epoch = epoch
-        self._deadline_s = deadline_s
-        self._inbox: queue.Queue[Packet | None] = queue.Queue(QUEUE_MAX)
-        self._receipt: Receipt | None = None
-        self._done = threading.Event()
-        self._ended = ended
-        self._thread = Work(f"sink {sink}", deadline_s=deadline_s)
-
-    def start(self, action: Callable[[Iterator[Packet]], Receipt]) -> None:
-        def body() -> None:
-            try:
-                self._end(action(self._packets()))
-            except Exception as error:  # noqa: BLE001 - a sink's bug must not fail the others
-                self._end(_crashed(self._sink, self._epoch, error))
-
-        refused = refusal(f"sink {self._sink}")
-        if refused is not None:
-            self._end(Receipt(self._sink, self._epoch, "failed", fault=refused))
-            return
-        self._thread.start(body)
-
-    def _end(self, receipt: Receipt) -> None:
-        self._receipt = receipt
-        self._done.set()
-        self._ended.put(self)
-
-    def _packets(self) -> Iterator[Packet]:
-        while True:
-            self._thread.stop_if_left()
-            try:
-                item = self._inbox.get(timeout=POLL_S)
-            except queue.Empty:
-                continue
-            self._thread.beat()
-            if item is None:
-                return
-            yield item
-
-    def abandon(self) -> None:
-        """Make the sink roll back instead of waiting for ever."""
-        self._thread.leave_behind()
-
-    def offer(self, item: Packet | None) -> bool:
-        """Hand over a packet; False when the sink has ended or is late. Taking one counts as progress."""
-        while not self.over():
-            try:
-                self._inbox.put(item, timeout=POLL_S)
-            except queue.Full:
-                continue
-            self._thread.goes_on()
-            return True
-        return False
-
-    def over(self) -> bool:
-        """Whether it has ended, or may be given up: no progress for a whole deadline."""
-        return self._done.is_set() or self._thread.is_late()
-
-    def receipt(self) -> Receipt:
-        """Its answer. One that is late is left behind: its commit may still happen, or not."""
-        if self._done.is_set() and self._receipt is not None:
-            return self._receipt
-        self.abandon()
-        return Receipt(self._sink, self._epoch, "late", fault=_late(self._sink, self._deadline_s))
-
-
-_Ended = queue.SimpleQueue[_Work]  # who has ended, so that nobody has to be asked in turn
-
-
 def run_attempts(
     attempts: Iterable[Attempt], *, threads: int, deadline_ms: int
 ) -> Iterator[tuple[int, Receipt]]:
     """Carry out the orders of one task; yields (index, receipt) as they end."""
-    ended: _Ended = queue.SimpleQueue()
+    ended: Ended = queue.SimpleQueue()
     works = (_feed(attempt, deadline_ms / 1000, ended) for attempt in attempts)
     yield from _overlapped(works, ended, threads)
 
@@ -139,12 +71,12 @@ def run_takeovers(
     takeovers: Iterable[Takeover], *, threads: int, deadline_ms: int
 ) -> Iterator[tuple[int, Receipt]]:
     """Recover the sinks of one task."""
-    ended: _Ended = queue.SimpleQueue()
+    ended: Ended = queue.SimpleQueue()
     works = (_take_over(takeover, deadline_ms / 1000, ended) for takeover in takeovers)
     yield from _overlapped(works, ended, threads)
 
 
-def _overlapped(works: Iterable[_Work], ended: _Ended, threads: int) -> Iterator[tuple[int, Receipt]]:
+def _overlapped(works: Iterable[_Work], ended: Ended, threads: int) -> Iterator[tuple[int, Receipt]]:
     """At most so many at once. One that is given up makes room like one that has ended."""
     running: list[_Work] = []
     for work in works:
@@ -155,24 +87,36 @@ def _overlapped(works: Iterable[_Work], ended: _Ended, threads: int) -> Iterator
         yield from _wait_for_some(running, ended)
 
 
-def _wait_for_some(running: list[_Work], ended: _Ended) -> Iterator[tuple[int, Receipt]]:
+def _wait_for_some(running: list[_Work], ended: Ended) -> Iterator[tuple[int, Receipt]]:
     with contextlib.suppress(queue.Empty):  # nobody has ended: somebody may be late
         ended.get(timeout=POLL_S)
     for work in [work for work in running if work.over()]:
         running.remove(work)
-        yield work.index, work.receipt()
+        yield work.index, work.answer()
 
 
-def _feed(attempt: Attempt, deadline_s: float, ended: _Ended) -> _Work:
+def _work(index: int, sink: str, epoch: int, deadline_s: float, ended: Ended) -> _Work:
+    def trouble(outcome: Literal["late", "failed"], fault: Fault) -> Receipt:
+        return Receipt(sink, epoch, outcome, fault=fault)
+
+    return SinkWork[Packet, Receipt](index, sink, trouble, deadline_s=deadline_s, ended=ended)
+
+
+def _feed(attempt: Attempt, deadline_s: float, ended: Ended) -> _Work:
     """Start the sink's thread and pass its packets on; returns when all are handed over."""
-    work = _Work(attempt.index, attempt.order.sink, attempt.order.epoch, deadline_s, ended)
+    work = _work(attempt.index, attempt.order.sink, attempt.order.epoch, deadline_s, ended)
     first = next(attempt.parcels)
     if first.kind == packet.ABORT:
         receipt = _aborted(attempt, [first, *attempt.parcels])
         work.start(lambda _: receipt)
         return work
     sink = open_sink(attempt.settings, pipeline=attempt.pipeline)
-    work.start(lambda packets: sink.apply(attempt.order, packets))
+    if attempt.pieces is not None:
+        parts, stops = _gathered(attempt, [first, *attempt.parcels])
+        pieces, routed = attempt.pieces, attempt.routed
+        work.start(lambda _: sink.apply_parts(attempt.order, parts, stops, pieces=pieces, routed=routed))
+        return work
+    work.start(lambda packets: _carried_out(attempt, sink, packets))
     try:
         for parcel in chain([first], attempt.parcels):
             if parcel.kind != packet.MARKER and not work.offer(_open(parcel, attempt.tables)):
@@ -182,6 +126,27 @@ def _feed(attempt: Attempt, deadline_s: float, ended: _Ended) -> _Work:
         raise
     work.offer(None)
     return work
+
+
+def _gathered(attempt: Attempt, parcels: list[Parcel]) -> tuple[list[Part], dict[str, Fault]]:
+    """What the pieces have left, and the tables that could not be read."""
+    contents = [(parcel.table, parcel.content) for parcel in parcels]
+    parts = [content for _, content in contents if isinstance(content, Part)]
+    stops = {attempt.tables[table]: fault for table, fault in contents if isinstance(fault, Fault)}
+    return parts, stops
+
+
+def _carried_out(attempt: Attempt, sink: Sink[Any], packets: Iterator[Packet]) -> Receipt:
+    segments = None if attempt.evidence is None else _segments(attempt.evidence, attempt.order)
+    with closing(Passage(attempt.order, attempt.routed, segments)) as passage:
+        return sink.apply(attempt.order, packets, passage)
+
+
+def _segments(evidence: Wanted, order: Order) -> SegmentWriter:
+    try:
+        return SegmentWriter(evidence, order)
+    except OSError as error:
+        raise not_kept(order.sink, error) from error
 
 
 def _aborted(attempt: Attempt, parcels: list[Parcel]) -> Receipt:
@@ -200,28 +165,8 @@ def _open(parcel: Parcel, tables: tuple[str, ...]) -> Packet:
     return Packet(table, rows=parcel.content)
 
 
-def _take_over(takeover: Takeover, deadline_s: float, ended: _Ended) -> _Work:
-    work = _Work(takeover.index, takeover.settings.name, takeover.epoch, deadline_s, ended)
+def _take_over(takeover: Takeover, deadline_s: float, ended: Ended) -> _Work:
+    work = _work(takeover.index, takeover.settings.name, takeover.epoch, deadline_s, ended)
     sink = open_sink(takeover.settings, pipeline=takeover.pipeline)
     work.start(lambda _: sink.recover(epoch=takeover.epoch, token=takeover.token))
     return work
-
-
-def _late(sink: str, deadline_s: float) -> Fault:
-    return Fault(
-        "TC4101",
-        f"sink {sink} made no progress for {deadline_s:g} s",
-        "Check its storage; it is tried again by itself, and the other sinks go on.",
-        Retry.RETRYABLE,
-    )
-
-
-def _crashed(sink: str, epoch: int, error: Exception) -> Receipt:
-    # The text of an unforeseen error may hold row values: only its class is told.
-    fault = Fault(
-        "TC4199",
-        f"sink {sink}: unexpected {type(error).__name__}",
-        "Report it if it persists.",
-        Retry.RETRYABLE,
-    )
-    return Receipt(sink, epoch, "failed", fault=fault)

@@ -14,9 +14,10 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from truecut.errors import Fault
+from truecut.sinks.parts import Part
 
 # Order within a sink and table: what forbids or replaces rows comes before them.
-ABORT, MARKER, FAULT, ROWS, NOTE = 0, 1, 2, 3, 4
+ABORT, MARKER, FAULT, ROWS, NOTE, PART, COUNTS = 0, 1, 2, 3, 4, 5, 6
 
 DDL = "slot int, sink int, table int, kind int, part long, payload binary"
 SCHEMA = pa.schema(
@@ -33,7 +34,8 @@ ORDER = ("sink", "table", "kind", "part")
 BATCH_BYTES_MAX = 4 << 20
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
 
-Content: TypeAlias = pa.Table | Fault | int | None
+Routed: TypeAlias = dict[tuple[int, int], int]  # (sink, table) → rows
+Content: TypeAlias = pa.Table | Fault | Part | Routed | int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,10 @@ class Parcel:
     """A packet and where it goes: indexes of the wave's orders and tables, -1 where there is none. An ABORT
     comes before all else of its sink: the table that could not be read is its `part`.
 
-    `content`: the rows (ROWS), what went wrong (ABORT, FAULT), a number of rows that nobody wanted (NOTE).
+    `content`: the rows (ROWS), what went wrong (ABORT, FAULT), a number of rows that nobody wanted (NOTE),
+    what the task that read has left at the sink instead of rows (PART; its piece is its `part`).
+    COUNTS are nobody's and everybody's: how many rows a piece (`part`) had for whom, told to every task that
+    applies, before anything else.
     """
 
     sink: int
@@ -64,9 +69,10 @@ def to_batches(packets: Iterable[Parcel], slots: int) -> Iterator[pa.RecordBatch
         if gathered and size + len(payload) > BATCH_BYTES_MAX:
             yield pa.RecordBatch.from_pylist(gathered, schema=SCHEMA)
             gathered, size = [], 0
-        addressed = zip(ORDER, one.place, strict=True)
-        gathered.append({"slot": max(0, one.sink) % slots, **dict(addressed), "payload": payload})
-        size += len(payload)
+        addressed = dict(zip(ORDER, one.place, strict=True))
+        to = range(slots) if one.kind == COUNTS else (max(0, one.sink) % slots,)
+        gathered += [{"slot": slot, **addressed, "payload": payload} for slot in to]
+        size += len(payload) * len(to)
     if gathered:
         yield pa.RecordBatch.from_pylist(gathered, schema=SCHEMA)
 

@@ -49,14 +49,24 @@ class Reading:
     def read(
         self, piece: int, *, deadline_ms: int = DEADLINE_MS, weigh: Callable[[int], None] = lambda _: None
     ) -> Iterator[Parcel]:
-        """The parcels of one piece. `weigh` is told the bytes of the rows, as they come.
+        """The parcels of one piece, and at the end how many rows it had for whom. `weigh` is told the bytes
+        of the rows, as they come.
 
         A source that gives nothing, and of which DuckDB tells no progress, for a deadline: the window could
         not be read, as with any other trouble that may pass.
         """
         if piece == len(self.tasks):
             yield from (Parcel(sink, -1, packet.MARKER, 0) for sink in range(len(self.orders)))
+            yield Parcel(-1, -1, packet.COUNTS, piece, {})
             return
+        routed: Counter[tuple[int, int]] = Counter()
+        for parcel in self._parcels(piece, deadline_ms, weigh):
+            if isinstance(parcel.content, pa.Table):
+                routed[parcel.sink, parcel.table] += parcel.content.num_rows
+            yield parcel
+        yield Parcel(-1, -1, packet.COUNTS, piece, dict(routed))
+
+    def _parcels(self, piece: int, deadline_ms: int, weigh: Callable[[int], None]) -> Iterator[Parcel]:
         tables = [self.tables[table] for table in self._tables_of(piece)]
         who = f"reading {', '.join(tables)}"
         fault = refusal(who)
