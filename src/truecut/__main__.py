@@ -1,5 +1,5 @@
 """`python -m truecut` is `truecut`."""
 
-from truecut.cli.main import main
+from truecut.cli.entry import main
 
 main()

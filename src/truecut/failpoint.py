@@ -1,16 +1,18 @@
 """Named places where a test can kill, hang or break the process, at every durable step.
 
 Off unless the environment variable TRUECUT_FAILPOINT is set: `name` or `name:3` exits with status 137 (as
-after kill -9) at the first or third hit in this process, `name:hang` blocks for good, `name:error` raises
-OSError. TRUECUT_FAILPOINT_HITS names a folder in which a point that fires leaves a file of its own name;
-with it a point fires once, in whichever process comes first. `@FOLDER` stands for whatever is armed while
-the process runs: a point for which there is a file of its name takes it away and exits, once.
+after kill -9) at the first or third hit in this process, `name:hang` blocks for good, `name:stop` stops the
+process until it is sent SIGCONT, `name:error` raises OSError. TRUECUT_FAILPOINT_HITS names a folder in which
+a point that fires leaves a file of its own name that holds the process id; with it a point fires once, in
+whichever process comes first. `@FOLDER` stands for whatever is armed while the process runs: a point for
+which there is a file of its name takes it away and exits, once.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import signal
 import threading
 from collections import Counter
 
@@ -28,6 +30,7 @@ DELIVERY = frozenset(
         "after_wave",
     }
 )
+STAGING = frozenset({"after_piece_staged", "before_pieces_gathered"})  # of a seed, by many tasks
 JOURNAL = frozenset(
     {
         "journal_epoch_raised",
@@ -55,8 +58,18 @@ CAPTURE = frozenset(
         "capture_released",
     }
 )
-BACKFILL = frozenset({"units_planned", "unit_opened", "unit_written", "unit_recorded"})
-NAMES = DELIVERY | JOURNAL | CAPTURE | BACKFILL
+BACKFILL = frozenset({"units_awaited", "units_planned", "unit_opened", "unit_written", "unit_recorded"})
+EVIDENCE = frozenset(
+    {
+        "segment_written",
+        "segment_kept",
+        "ledger_folded",
+        "copies_kept",
+        "certificate_written",
+        "certificate_kept",
+    }
+)
+NAMES = DELIVERY | STAGING | JOURNAL | CAPTURE | BACKFILL | EVIDENCE
 
 KILLED = 137
 _hits: Counter[str] = Counter()
@@ -92,9 +105,11 @@ def _first_to_fire(name: str) -> bool:
     if not folder:
         return True
     try:
-        os.close(os.open(os.path.join(folder, name), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        file = os.open(os.path.join(folder, name), os.O_CREAT | os.O_EXCL | os.O_WRONLY)
     except FileExistsError:
         return False
+    os.write(file, str(os.getpid()).encode())
+    os.close(file)
     return True
 
 
@@ -103,4 +118,7 @@ def _fire(name: str, how: str) -> None:
         raise OSError(errno.EIO, f"failpoint {name}")
     if how == "hang":
         threading.Event().wait()
+    if how == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return
     os._exit(KILLED)

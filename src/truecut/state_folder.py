@@ -17,6 +17,7 @@ PAUSE = "pause"
 RESUME = "resume"
 JOURNAL = "journal"  # of a source that is captured
 UNITS = "units"  # its tables as they were read: files, and what is known of them
+CERTIFICATES = "certificates"  # and their evidence
 SPOOL = "spool"  # its large transactions, until they commit
 
 _CONTROL_FILES = (CONTROL, f"{CONTROL}-wal", f"{CONTROL}-shm")

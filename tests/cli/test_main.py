@@ -173,7 +173,7 @@ def test_every_command_that_is_listed_is_a_command() -> None:
     commands = {name: group.cli.get_command(context, name) for name in group.COMMANDS}
     assert all(isinstance(command, click.Command) for command in commands.values())
     with pytest.raises(TruecutError, match="not available yet"):
-        group.cli.get_command(context, "verify")
+        group.cli.get_command(context, "backfill")
 
 
 def test_a_thread_that_was_left_behind_does_not_abort_the_process(tmp_path: Path) -> None:

@@ -6,6 +6,9 @@ import json
 import os
 import re
 import signal
+import socket
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from contextlib import closing
@@ -16,6 +19,7 @@ from typing import Any
 
 import psutil
 import pytest
+import yaml
 
 from tests.cli.canaries import CREATE, ROW, assert_silent
 from tests.cli.commands import truecut
@@ -235,7 +239,7 @@ def test_the_time_that_the_start_takes_counts(tmp_path: Path) -> None:
     world = _empty_world(tmp_path)
     ended = truecut("run", world.file.name, "--until-caught-up", "--timeout", "1ms", cwd=tmp_path)
     assert ended.returncode == 1
-    assert "\n  t0: Spark has not started in time\n" in ended.stderr
+    assert re.search(r"\n  (t0: Spark has not started|source: it has not answered) in time\n", ended.stderr)
 
 
 def test_a_run_ends_with_its_jvm_and_leaves_no_files_behind(tmp_path: Path) -> None:
@@ -256,3 +260,85 @@ def test_a_run_ends_with_its_jvm_and_leaves_no_files_behind(tmp_path: Path) -> N
         next(child for child in process.tree() if child.name() == "java").kill()
         _, stderr = process.popen.communicate(timeout=PATIENCE_S)
     assert (process.popen.returncode, "TC5009" in stderr) == (3, True), stderr
+
+
+@pytest.mark.parametrize("module", ["truecut.cli.main", "truecut.cli.run"])
+@pytest.mark.parametrize(
+    ("number", "options", "code"),
+    [
+        (signal.SIGINT, (), 0),
+        (signal.SIGTERM, (), 0),
+        (signal.SIGINT, ("--until-caught-up",), 130),
+        (signal.SIGTERM, ("--until-position", "3"), 143),
+    ],
+)
+def test_a_signal_in_the_first_imports_is_kept(
+    tmp_path: Path, module: str, number: signal.Signals, options: tuple[str, ...], code: int
+) -> None:
+    """As if it had come a moment later; nothing is written to stderr but what happened."""
+    world = _empty_world(tmp_path)
+    ended = _signalled_at(module, number, "run", str(world.file), *options)
+    assert ended.returncode == code, ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not list((tmp_path / ".truecut").glob("**/spark*"))
+
+
+@pytest.mark.parametrize(
+    ("number", "options", "code"), [(signal.SIGINT, (), 0), (signal.SIGTERM, ("--until-caught-up",), 143)]
+)
+def test_a_signal_while_the_source_does_not_answer_is_a_stop(
+    tmp_path: Path, number: signal.Signals, options: tuple[str, ...], code: int
+) -> None:
+    """A server that takes the connection and says nothing is waited for, and the signal is heard."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        dsn = f"postgresql://u@127.0.0.1:{silent.getsockname()[1]}/d"
+        document = tenants_document(tenants=["t0"])
+        document["spec"]["source"] = {"type": "postgres", "dsn": dsn}
+        document["spec"]["tables"] = [{"name": "public.*", "broadcast": True}]
+        file = tmp_path / "pipeline.yaml"
+        file.write_text(yaml.safe_dump(document))
+        with started("run", file, *options) as process:
+            silent.settimeout(PATIENCE_S)
+            connection, _ = silent.accept()
+            process.popen.send_signal(number)
+            _, stderr = process.popen.communicate(timeout=PATIENCE_S)
+            connection.close()
+    assert process.popen.returncode == code, stderr
+    assert "Traceback" not in stderr
+
+
+def test_a_signal_in_the_first_imports_ends_a_command_that_only_looks(tmp_path: Path) -> None:
+    """With the code of the interface, before it has done anything."""
+    world = _empty_world(tmp_path)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        ended = _signalled_at("truecut.cli.main", number, "validate", str(world.file))
+        assert (ended.returncode, ended.stdout, ended.stderr) == (128 + number, "", "")
+
+
+def test_a_second_signal_in_the_first_imports_ends_it_at_once(tmp_path: Path) -> None:
+    """Whatever is being imported."""
+    ended = _signalled_at("truecut.cli.main", signal.SIGINT, "run", str(tmp_path / "none.yaml"), times=2)
+    assert (ended.returncode, ended.stderr) == (130, "")
+
+
+def _signalled_at(
+    module: str, number: signal.Signals, *arguments: str, times: int = 1
+) -> CompletedProcess[str]:
+    """The command, which gets the signal while this module is being imported."""
+    program = (
+        "import os, sys\n"
+        "class Hook:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}:\n"
+        f"            for _ in range({times}): os.kill(os.getpid(), {int(number)})\n"
+        "sys.meta_path.insert(0, Hook())\n"
+        "from truecut.cli.entry import main\n"
+        "main()\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )

@@ -86,7 +86,7 @@ def test_right_files_satisfy_the_schema(schema: dict[str, Any], text: str) -> No
         ("kind: Pipeline\n", "", "$.kind: required"),
         ("spec:\n", "spec:\n  batch: {interval: 2 s}\n", "$.spec.batch.interval: pattern"),
         ("spec:\n", "spec:\n  batch: {rows_max: 0}\n", "$.spec.batch.rows_max: minimum"),
-        ("spec:\n", "spec:\n  certificate: {}\n", "$.spec.certificate: additionalProperties"),
+        ("spec:\n", "spec:\n  maintenance: {}\n", "$.spec.maintenance: additionalProperties"),
     ],
 )
 def test_wrong_files_break_the_schema(schema: dict[str, Any], old: str, new: str, violation: str) -> None:

@@ -11,7 +11,7 @@ from docs.error_codes import Use, harvest, mentioned
 from docs.generate import documents
 from truecut.config import rules
 
-RANGES = set("123456")
+RANGES = set("1234567")
 
 
 @pytest.fixture(scope="module")

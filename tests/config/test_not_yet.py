@@ -8,7 +8,7 @@ from tests.config.pipelines import MINIMAL, Folder, changed
 def test_every_name_that_is_taken_says_not_yet(folder: Folder) -> None:
     """The contract's later settings are not called unknown, wherever they stand."""
     later = {
-        "spec": ["certificate", "commit_policy", "dead_letters", "maintenance"],
+        "spec": ["commit_policy", "dead_letters", "maintenance"],
         "table": ["columns", "filter", "on_error"],
         "sink": [
             "schema",
@@ -42,7 +42,7 @@ def test_every_name_that_is_taken_says_not_yet(folder: Folder) -> None:
 
 
 def test_a_file_of_a_later_version_says_only_not_yet(folder: Folder) -> None:
-    """The interface's second example: nothing in it is called unknown, and only certificates are not yet."""
+    """The interface's second example: nothing in it is unknown, and only verifying in a run is not yet."""
     text = """\
 apiVersion: truecut/v1
 kind: Pipeline
@@ -80,4 +80,4 @@ spec:
 """
     findings = folder.findings(text)
     assert {finding.rule.code for finding in findings} == {"TC1015"}
-    assert [finding.path for finding in findings] == ["certificate"]
+    assert [finding.path for finding in findings] == ["certificate.verify"]

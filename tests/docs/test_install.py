@@ -87,10 +87,11 @@ def test_an_installed_wheel_works_from_any_folder(installed: Path, tmp_path: Pat
 
 @pytest.mark.soak
 def test_the_demo_runs_from_an_installed_wheel(installed: Path, tmp_path: Path) -> None:
-    """Spark and its workers, too."""
+    """Spark and its workers, too. Without the wheel of PostgreSQL it is the demo of lakes, and says so."""
     answer = _run(installed, "demo", "--rows", "2000", "--seconds", "2", cwd=tmp_path)
     assert answer.returncode == 0, answer.stderr
     assert "equal, row by row" in answer.stdout
+    assert "pip install 'truecut[demo]'" in answer.stderr
 
 
 def test_the_examples_of_deployment_are_right(tmp_path: Path) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.process import run, running
+import duckdb
+
+from tests.e2e.process import run, running, started, truecut
 from tests.e2e.test_mirror import CREATE, fill
-from tests.e2e.world import World, eventually, tenants_document
+from tests.e2e.world import Rows, World, eventually, tenants_document
+from truecut.lake import parse_address
 from truecut.model.position import Position
 from truecut.runtime.control import open_control
 from truecut.runtime.pauses import pause, read_pauses, resume
@@ -44,6 +48,66 @@ def test_a_tenant_added_later_is_seeded_while_others_go_on(tmp_path: Path) -> No
     world.tenant("t0", "DELETE FROM lake.main.events WHERE id = -1")
     assert run(world, "--until-caught-up").code == 0
     world.assert_mirrors()
+
+
+def test_tenants_come_and_go_while_it_runs(tmp_path: Path) -> None:
+    """A line added to the `for_each` file is seeded beside the others, which go on and are not seeded again;
+    a line taken out ends its lease, and its data stays; what waits for a restart is said by log, status and
+    plan; a file that cannot be used changes nothing. All in one run."""
+    world = World(tmp_path, None, tenants_document(tenants=["{tenant}"]))
+    world.document["spec"]["sinks"][0]["for_each"] = {"file": "tenants.csv"}
+    csv, log = tmp_path / "tenants.csv", tmp_path / "run.log"
+    csv.write_text("tenant\nt0\nt1\n")
+    world.source(CREATE, fill(300))
+    options = ("--log-format", "json", "--log-file", log)
+    with started("run", world.save(), *options, env={"TRUECUT_TRACE": str(world.traces)}) as process:
+        eventually(
+            lambda: _is_there(world, "t0") and _is_there(world, "t1"), what="the first ones are seeded"
+        )
+        world.tenant("t0", MARK)
+        csv.write_text("tenant\nt0\nt1\nt2\n")
+        eventually(lambda: _is_there(world, "t2"), what="the new one is seeded")
+        world.source("UPDATE lake.main.events SET v = -1 WHERE id < 10")
+        eventually(lambda: all(_is_equal(world, t) for t in ("t0", "t1", "t2")), what="all go on")
+        assert world.sink_rows("t0", MARKED) == [(1,)], "t0 was not seeded again"
+        csv.write_text("tenant\nt0\nt1;t2\n")
+        csv.write_text("tenant\n")
+        eventually(lambda: "TC1161" in log.read_text(), what="the file that cannot be used is told")
+        csv.write_text("tenant\nt0\nt2\n")
+        eventually(lambda: _status(world)["t1"] == "retired", what="t1 is retired")
+        kept = _rows_of(world, "t1")
+        world.document["spec"]["batch"] = {"interval": "200ms"}
+        world.save()
+        eventually(lambda: "restart to apply: batch" in _said(world, "status"), what="status names it")
+        assert "restart to apply: batch" in _said(world, "plan")
+        world.source("UPDATE lake.main.events SET v = -2 WHERE id < 10")
+        eventually(lambda: _is_equal(world, "t0") and _is_equal(world, "t2"), what="those that stay go on")
+        assert process.stop().code == 0
+    said = log.read_text()
+    assert all(words in said for words in ("taken up", "retired", "restart to apply: batch"))
+    assert _rows_of(world, "t1") == kept != []
+
+
+def _is_there(world: World, tenant: str) -> bool:
+    try:
+        return world.sink_rows(tenant, TABLES) != [] and _is_equal(world, tenant)
+    except duckdb.Error:  # its lake is being made
+        return False
+
+
+def _rows_of(world: World, tenant: str) -> Rows:
+    """Also when the file does not name it any more."""
+    with world._attached(parse_address(f"sqlite:{tenant}.db", f"{tenant}-data", base=world.folder)) as lake:
+        return lake.execute("FROM lake.main.events ORDER BY ALL").fetchall()
+
+
+def _status(world: World) -> dict[str, str]:
+    document = json.loads(truecut("status", world.file, "--json").stdout)
+    return {sink["name"]: sink["state"] for sink in document["sinks"]}
+
+
+def _said(world: World, command: str) -> str:
+    return truecut(command, world.file).stdout
 
 
 def _is_equal(world: World, tenant: str) -> bool:

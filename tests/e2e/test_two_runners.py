@@ -5,14 +5,19 @@ from __future__ import annotations
 import signal
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.e2e.process import Process, run, running
 from tests.e2e.test_kills import assert_equal, load
 from tests.e2e.test_mirror import CREATE, fill
 from tests.e2e.world import World, eventually, tenants_document
 from truecut.runtime.control import open_control
+from truecut.runtime.pauses import pause, resume
 
+MakeWorld = Callable[[dict[str, Any]], World]
+TOKEN = "SELECT max(token) FROM lake._truecut.cursor"
 TENANTS = ["t0", "t1", "t2", "t3"]
 LEASE_S = 5
 PAUSES = 2
@@ -49,7 +54,7 @@ def test_a_runner_paused_past_its_lease_has_no_effect_when_it_wakes(tmp_path: Pa
                 what="an equal share each",
             )
             for _ in range(PAUSES):
-                _stop_between_writes(world, first)
+                _stop_between_writes(world, first.signal)
                 eventually(lambda: not _owns(world, first), what="the other one takes over")
                 time.sleep(1)
                 first.signal(signal.SIGCONT)
@@ -61,16 +66,45 @@ def test_a_runner_paused_past_its_lease_has_no_effect_when_it_wakes(tmp_path: Pa
     assert_equal(world, TENANTS)
 
 
-def _stop_between_writes(world: World, runner: Process) -> None:
+def test_what_a_sleeper_had_begun_has_no_effect_when_it_wakes(make_world: MakeWorld, tmp_path: Path) -> None:
+    """An order sleeps just before its transaction while the sink is taken over by a runner that does nothing
+    more: the sink is as the order expects it, and the fence alone keeps the sleeper out."""
+    world = make_world(tenants_document(tenants=["t0"], lease={"duration": f"{LEASE_S}s"}))
+    world.source(CREATE, fill(20, 1))
+    assert world.catch_up().reached
+    kept, token = world.sink_rows("t0"), world.sink_rows("t0", TOKEN)
+    state, hits = world.pipeline().state, tmp_path / "hits"
+    hits.mkdir()
+    asleep = {"TRUECUT_FAILPOINT": "before_sink_transaction:stop", "TRUECUT_FAILPOINT_HITS": str(hits)}
+    world.source("UPDATE lake.main.events SET v = -1")
+    with running(world, **asleep) as sleeper:
+        eventually((hits / "before_sink_transaction").exists, what="the order is about to be carried out")
+        _stop_between_writes(world, sleeper.popen.send_signal)
+        pause(state, table="main.events")
+        taken = world.sink_rows("t0", TOKEN)
+        assert taken > token
+        with world.running():
+            eventually(lambda: world.sink_rows("t0", TOKEN) > taken, what="the sink is taken over")
+            sleeper.signal(signal.SIGCONT)
+            stopped = sleeper.stop()  # not before its order was answered
+            assert stopped.code == 0, stopped.stderr
+            assert world.sink_rows("t0") == kept, "the sleeper has written"
+            resume(state, table="main.events")
+            eventually(lambda: world.sink_rows("t0") != kept, what="its owner goes on")
+    assert world.catch_up().reached
+    world.assert_mirrors()
+
+
+def _stop_between_writes(world: World, send: Callable[[signal.Signals], None]) -> None:
     """Whoever is stopped while it writes to a SQLite file keeps everybody else out of it."""
     while True:
-        runner.signal(signal.SIGSTOP)
+        send(signal.SIGSTOP)
         connection = sqlite3.connect(world.pipeline().control.reveal(), timeout=2, isolation_level=None)
         try:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("ROLLBACK")
         except sqlite3.OperationalError:
-            runner.signal(signal.SIGCONT)
+            send(signal.SIGCONT)
             time.sleep(0.2)
         else:
             return

@@ -82,7 +82,9 @@ class FencedSinks:
                 owners.append(token)
             return Receipt(sink, epoch, "applied", cursor=Cursor(position=None, token=token))
 
-    def carry(self, wave: Wave, source: Source, *, source_identity: str) -> tuple[Window, WaveResult]:
+    def carry(
+        self, wave: Wave, source: Source, *, source_identity: str, certificate: str = ""
+    ) -> tuple[Window, WaveResult]:
         receipts = [self._refuse(sink, order.epoch, order.token) for sink, order in wave.sinks.items()]
         return Window(wave.upto_max, 0, (), {}, 0), WaveResult(receipts)
 

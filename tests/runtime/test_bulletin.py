@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -141,3 +142,31 @@ def test_an_answer_that_is_lost_does_not_count_twice(tmp_path: Path, control: Co
     bulletin.publish()
     bulletin.publish()
     assert control.reports().totals.by_sink() == {"t0": 7}
+
+
+def test_a_sink_that_nobody_has_is_retired_by_whoever_sees_it(tmp_path: Path, control: ControlStore) -> None:
+    """With what was told of it last. While somebody else has it, that one tells it; one that was put back is
+    not retired."""
+    bulletin, view = bulletin_of(tmp_path, control)
+    t0, t1 = view.pipeline.sinks
+    control.report_sinks({"t0": {"state": "behind", "tables": {T: GOES_ON}, "cursor": "c"}})
+    control.claim("another", ["t1"], duration_ms=600_000, count_max=1)
+    view.pipeline = replace(view.pipeline, sinks=())
+
+    def told() -> dict[str, str]:
+        bulletin.look()
+        bulletin.publish()
+        return {name: report["state"] for name, report in control.reports().sinks.items()}
+
+    bulletin.retire(["t0", "t1"])
+    assert told() == {"t0": "retired"}
+    report = control.reports().sinks["t0"]
+    assert (report["cursor"], report["tables"]) == ("c", {T: GOES_ON})
+    assert bulletin.unclaimed, "t1 is somebody's"
+    control.leave("another")
+    assert told() == {"t0": "retired", "t1": "retired"}
+    assert not bulletin.unclaimed
+    bulletin.retire([t0.name])
+    view.pipeline = replace(view.pipeline, sinks=(t0, t1))
+    bulletin.retire([])
+    assert not bulletin.unclaimed

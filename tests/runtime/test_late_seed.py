@@ -56,7 +56,9 @@ class HangingSeed(ToldJobs):
         }
         return Cursor(PLACE, token, copies)
 
-    def carry(self, wave: Wave, source: Source, *, source_identity: str) -> tuple[Window, WaveResult]:
+    def carry(
+        self, wave: Wave, source: Source, *, source_identity: str, certificate: str = ""
+    ) -> tuple[Window, WaveResult]:
         assert wave.late
         if wave.kind == "seed":
             self.seeding.set()

@@ -49,3 +49,16 @@ def test_a_sink_whose_cursor_was_not_read_yet_is_not_reported(tmp_path: Path) ->
     view, sink = _view(tmp_path)
     view.refresh(_state(replace(sink, phase="acquired", token=1)))
     assert view.changed_sinks() == {}
+
+
+def test_a_sink_that_was_never_reached_is_told_to_be_retired(tmp_path: Path) -> None:
+    """Otherwise the journal would be kept for it for ever."""
+    view, sink = _view(tmp_path)
+    view.refresh(_state(answers.failed(replace(sink, phase="acquired", token=1), FAULT, 0)))
+    assert view.changed_sinks()["copy"]["state"] == "failed"
+    view.pipeline = replace(view.pipeline, sinks=())
+    assert view.retire(["copy", "of nobody"]) == {"of nobody"}
+    told = view.changed_sinks()
+    assert {name: (line["state"], line["error"]) for name, line in told.items()} == {
+        "copy": ("retired", None)
+    }

@@ -19,15 +19,18 @@ from tests.runtime.simulation.faults import FAULTS, Kind, injected
 STORMS = 2_000
 PARTS = 4
 HANGS = 60
+EDITS = 200
 UNREAD = 40
 STOPS = 30
 RELAYS = 40
 GONE = 20
+LOOKS_AT_THE_END = (1_001_373, 1_003_480)
 CAUGHT_WITHIN = 150  # lives
 FIRST = {"requests_not_waited_for": 1000}  # rarely shown, so not by the first lives
 LIVES = {
     "storm": life.storm,
     "hang": life.hang,
+    "edit": life.edit,
     "unread": life.unread,
     "stop": life.stop,
     "relay": life.relay,
@@ -65,9 +68,23 @@ def test_every_law_holds_in_every_storm(part: int, tmp_path: Path) -> None:
     assert lived("storm", range(part * count, (part + 1) * count), tmp_path / "state") > 10 * count
 
 
+@pytest.mark.parametrize("seed", LOOKS_AT_THE_END)
+def test_a_look_that_comes_while_a_run_ends_changes_nothing(seed: int, tmp_path: Path) -> None:
+    """A source is replaced, and the look that shows it comes after everything known was made durable; or the
+    run is stopped before it has looked where a sink already is."""
+    lived("storm", [seed], tmp_path / "state")
+
+
 def test_a_sink_that_hangs_delays_the_others_by_one_deadline_once(tmp_path: Path) -> None:
     """Also when jobs fail as a whole, so that everybody is recovered again and again."""
     assert lived("hang", range(HANGS), tmp_path / "state") > 50 * HANGS
+
+
+def test_sinks_come_and_go_while_the_pipeline_runs(tmp_path: Path) -> None:
+    """In every storm: each run sees the changed file by itself; a sink that was added becomes current beside
+    the others, also one that was there before; one that was removed gets no order once that was seen, and
+    nobody has a lease of it."""
+    assert lived("edit", range(EDITS), tmp_path / "state") > 10 * EDITS
 
 
 def test_a_table_that_cannot_be_read_delays_no_other(tmp_path: Path) -> None:

@@ -79,15 +79,15 @@ def test_a_removed_sink_is_retired_when_no_run_delivers_to_it_any_more(tmp_path:
     left = {"state": "behind", "cursor": str(HEAD), "lag_ms": 9_000, "error": None, "tables": {}}
     gone = told_of(tmp_path, sinks={"gone": left}, owners={"gone": "r"})["gone"]
     assert (gone["state"], gone["lag_ms"], gone["in_file"]) == ("behind", 9_000, False)
-    assert "a run that goes on still delivers to it" in gone["note"]
+    assert "the run that delivers to it has not seen that yet" in gone["note"]
     assert not any("gone" in found for found in complaints({"copies": [], "sinks": [gone]}, lag_max_ms=0))
     gone = told_of(tmp_path, sinks={"gone": left}, owners={})["gone"]
     assert (gone["state"], gone["lag_ms"], gone["in_file"], gone["note"]) == ("retired", None, False, None)
 
 
-def test_an_added_sink_is_said_to_wait_for_the_next_run(tmp_path: Path) -> None:
-    """A run that goes on does not know of it: it is behind, nobody knows how far, and the note says why."""
+def test_an_added_sink_is_said_to_wait_until_a_run_takes_it_up(tmp_path: Path) -> None:
+    """It is behind, nobody knows how far, and the note says why."""
     ((name, added),) = told_of(tmp_path, sinks={}, owners={}).items()
     assert (added["state"], added["lag_ms"]) == ("behind", None)
-    assert "when it is restarted" in added["note"]
+    assert "no run has taken it up yet" in added["note"]
     assert told_of(tmp_path, sinks={}, owners={name: "r"})[name]["note"] is None, "a run is about to seed it"

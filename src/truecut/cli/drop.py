@@ -25,6 +25,7 @@ def command(file: Path, keep_source: bool) -> None:
     """
     from truecut.config.load import load
     from truecut.runtime.capturing import drop_at_source, forget_capture
+    from truecut.runtime.certified import forget_certificates
     from truecut.runtime.control import open_control
     from truecut.state_folder import CONTROL, remove
 
@@ -39,6 +40,7 @@ def command(file: Path, keep_source: bool) -> None:
             )
         gone, left = ([], []) if keep_source else drop_at_source(pipeline)
         forget_capture(pipeline)
+        forget_certificates(pipeline)
         alone = control.forget()
     finally:
         control.close()

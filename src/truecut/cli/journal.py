@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from truecut.cli.entry import give_back
 from truecut.cli.journal_options import Place, place_options
 from truecut.cli.journal_processes import coordinate, serve, status
 from truecut.cli.parameters import POSITION
@@ -122,6 +123,7 @@ def inspect(folder: Path, as_json: bool, repair: bool) -> int:
 
     DIR is the folder of one log or of several, or of a log node, which holds copies of segments.
     """
+    give_back()
     from truecut.cli.output import print_json
     from truecut.journal.inspection import is_node
 

@@ -34,8 +34,16 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 @_listen
 @click.option("--coordinator", type=ADDRESS, required=True, metavar="HOST:PORT", help="The coordinator.")
 @click.option("--advertise", type=ADDRESS, metavar="HOST:PORT", help="How others reach it [as --listen].")
+@click.option(
+    "--bulk-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="From where readers fetch much, unless TLS is used; 0 takes a free one.",
+)
 @security_options
-def serve(data: Path, listen: str, coordinator: str, advertise: str | None, files: SecurityFiles) -> None:
+def serve(
+    data: Path, listen: str, coordinator: str, advertise: str | None, bulk_port: int, files: SecurityFiles
+) -> None:
     """Run a log node: it keeps replicas of segments in its folder, and serves them."""
     from truecut.journal.replicated.node import Node
     from truecut.journal.replicated.node_server import Heartbeat, NodeServer
@@ -43,7 +51,7 @@ def serve(data: Path, listen: str, coordinator: str, advertise: str | None, file
 
     security = _security(files, listen)
     node = Node(data, security)
-    server = NodeServer(node, Address.parse(listen), security)
+    server = NodeServer(node, Address.parse(listen), security, bulk_port=bulk_port)
     address = advertise or str(Address(Address.parse(listen).host, server.port))
     heartbeat = Heartbeat(node, address=address, coordinator=coordinator, security=security)
     heartbeat.start()

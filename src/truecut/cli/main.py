@@ -19,6 +19,7 @@ from pathlib import Path
 import click
 
 from truecut import __version__
+from truecut.cli.entry import give_back
 from truecut.errors import ExitCode, TruecutError
 
 COMMANDS = {
@@ -29,15 +30,18 @@ COMMANDS = {
     "plan": "Show what `run` would do now.",
     "run": "Carry changes to every sink until stopped.",
     "capture": "Only capture the source's changes into the journal.",
+    "verify": "Say whether every copy equals its source.",
     "status": "Show where source, sinks and tables stand.",
     "pause": "Hold delivery back.",
     "resume": "Let delivery go on.",
+    "certificate": "What was certified: list, show, export.",
     "drop": "Forget a pipeline's state; data at sinks stays.",
     "schema": "Print the pipeline file's JSON Schema.",
     "journal": "The log on its own: append, read, inspect.",
     "completion": "Print a completion script for bash, zsh or fish.",
 }
-NOT_YET = frozenset({"backfill", "verify", "certificate", "dlq", "ui"})
+STOP_CLEANLY = frozenset({"run", "capture", "verify", "journal"})  # they hear signals themselves
+NOT_YET = frozenset({"backfill", "dlq", "ui"})
 
 _INTERRUPTED = 130
 _GLOBAL_OPTIONS = ("--log-level", "--log-format")
@@ -59,6 +63,8 @@ class LazyGroup(click.Group):
             )
         if cmd_name not in COMMANDS:
             return None
+        if cmd_name not in STOP_CLEANLY:
+            give_back()
         command = import_module(f"truecut.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
         return command
@@ -104,7 +110,8 @@ def _options_first(args: list[str]) -> list[str]:
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 ok, 1 failed while running, 2 wrong input, 3 environment not fit.",
+    epilog="Exit codes: 0 ok, 1 failed while running, 2 wrong input, 3 environment not fit, "
+    "4 verification failed, 5 verification unknown.",
 )
 @click.version_option(__version__, prog_name="truecut")
 @click.option(

@@ -49,6 +49,9 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
         unrouted = document["unrouted"].get(table["name"], 0)
         left = f"; {unrouted:,} rows so far matched no sink" if unrouted else ""
         yield f"  table {table['name']}: {size}{left}"
+    if document["restart_to_apply"]:
+        names = ", ".join(document["restart_to_apply"])
+        yield f"the run that goes on knows an older file; restart to apply: {names}"
     yield from _section("create", [_creation(item) for item in document["creates"]])
     yield from _section("read whole", [_seed(item) for item in document["seeds"]])
     yield from _section("stop", [_stop(item) for item in document["stops"]])

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from truecut.config.settings import Pipeline
     from truecut.runtime.capturing import CaptureThread
     from truecut.runtime.control import ControlStore
+    from truecut.runtime.joining import TableWatch
     from truecut.runtime.run_report import View
     from truecut.runtime.runner import Runner
     from truecut.runtime.until import Outcome, Until
@@ -84,13 +86,25 @@ def command(
         if log_file is not None:
             options = context.find_root().params
             set_up_logging(level=options["log_level"], form=options["log_format"], file=log_file)
-        pipeline = settled_patiently(load(file, environ=os.environ), time.sleep)
+        written = load(file, environ=os.environ)
+        until = Until(
+            until_caught_up, until_position if isinstance(until_position, Position) else None, timeout
+        )
+        finite = until.finite or until_position is not None
+        deadline = began + timeout / 1000 if finite and timeout is not None else None
+        try:
+            pipeline = signals.waiting_for(lambda: settled_patiently(written, time.sleep), deadline=deadline)
+            if isinstance(until_position, str):
+                place = partial(_position, pipeline, until_position)
+                until = replace(until, position=signals.waiting_for(place, deadline=deadline))
+        except Interrupted:
+            tell(_log, logging.INFO, "stopped before it had begun")
+            raise SystemExit(128 + signals.received[0] if finite else 0) from None
+        except TimeoutError:
+            raise _could_not_follow({"source": "it has not answered in time"}) from None
         _prepare_state(pipeline.state)
-        if isinstance(until_position, str):
-            until_position = _position(pipeline, until_position)
-        until = Until(caught_up=until_caught_up, position=until_position, timeout_ms=timeout)
         with _told(pipeline, listen) as told, live_view(pipeline) as show:
-            ending = _Command(pipeline, until, accept, show, told, signals, began).run()
+            ending = Run(pipeline, until, accept, show, told, signals, began, written).run()
         _end(ending, until, signals, as_json=as_json, seconds=time.monotonic() - began)
 
 
@@ -103,7 +117,7 @@ class _Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class _Command:
+class Run:
     """One run, from the first look to the stopped Spark."""
 
     pipeline: Pipeline
@@ -113,6 +127,7 @@ class _Command:
     told: Told | None
     signals: Signals
     began: float
+    written: Pipeline | None = None  # as the file says it, with its wildcards; None: nobody looks again
 
     def run(self) -> _Ending:
         from truecut.runtime.until import Outcome
@@ -126,7 +141,7 @@ class _Command:
             except TimeoutError:
                 late = {sink.name: "Spark has not started in time" for sink in self.pipeline.sinks}
                 return _Ending(Outcome(reached=False, stragglers=late), None)
-            return ready if isinstance(ready, _Ending) else self._carry(*ready)
+            return ready if isinstance(ready, _Ending) else self._carry(stack, *ready)
 
     @property
     def _deadline(self) -> float | None:
@@ -173,6 +188,7 @@ class _Command:
     def _nothing_to_do(self) -> View | None:
         """Where everything stands, if all of it is where it shall be. Spark is not needed to see that, nor
         that it has gone further already."""
+        from truecut.runtime.certified import is_behind
         from truecut.runtime.dry_run import look_ahead, nothing_lacks, passed_by
         from truecut.runtime.run_report import View
 
@@ -186,6 +202,14 @@ class _Command:
             raise refusal
         if not nothing_lacks(outlook, self.until.position):
             return None
+        durable = {
+            (table, name): str(copy.durable.at)
+            for name, sink in outlook.state.sinks.items()
+            for table, copy in sink.copies.items()
+            if copy.durable is not None
+        }
+        if is_behind(self.pipeline, durable):
+            return None  # killed before it was certified
         view = View(self.pipeline)
         view.observed(outlook.seen)
         view.refresh(outlook.state)
@@ -212,10 +236,35 @@ class _Command:
             raise refused(self.pipeline, str(error)) from None
 
     def _carry(
-        self, starting: Starting, spark: SparkSession, control: ControlStore, capture: CaptureThread | None
+        self,
+        stack: ExitStack,
+        starting: Starting,
+        spark: SparkSession,
+        control: ControlStore,
+        capture: CaptureThread | None,
     ) -> _Ending:
+        """Until it ends; where tables have come that the file means, the loops begin again with them."""
+        now = self
+        try:
+            while True:
+                ending, following = now._carry_these(starting, spark, control, capture)
+                if following is None or self.signals.received:
+                    return ending
+                now = following
+                if capture is not None:
+                    capture.stop()
+                    capture = now._capture(stack)
+        finally:
+            if not starting.ended:
+                spark.stop()  # ends what runs: a run that ends by an error does not wait for its jobs either
+
+    def _carry_these(
+        self, starting: Starting, spark: SparkSession, control: ControlStore, capture: CaptureThread | None
+    ) -> tuple[_Ending, Run | None]:
+        """With the tables of now. Returns how it ended, and what to go on with, if there is something."""
         from truecut.runtime.backfill import Backfill
         from truecut.runtime.jobs import Jobs
+        from truecut.runtime.pipeline_file import PipelineFile
         from truecut.runtime.prompt_source import PromptSource
         from truecut.runtime.runner import Runner
         from truecut.runtime.trace import Trace
@@ -238,17 +287,37 @@ class _Command:
             on_view=self._update,
             on_turn=lambda: _require_alive(starting, capture),
             on_unseeded=lambda tables: None if backfill is None else backfill.want(tables),
+            file=None if self.written is None else PipelineFile(self.written, os.environ),
         )
         self._announce(name)
+        watch = self._watch(runner)
         try:
             with self.signals.calling(lambda: self._stop(runner)):
                 outcome = runner.run()
         finally:
+            if watch is not None:
+                watch.close()
             if backfill is not None:
                 backfill.stop()
-            if not starting.ended:
-                spark.stop()  # ends what runs: a run that ends by an error does not wait for its jobs either
-        return _Ending(outcome, self.show.view)
+        return _Ending(outcome, self.show.view), self._following(watch, runner)
+
+    def _following(self, watch: TableWatch | None, runner: Runner) -> Run | None:
+        """With the tables that have come, and the sinks that the file has by now: as it was carried out, for
+        it may be broken at the moment. What was to be replaced was asked for when the run began."""
+        from truecut.runtime.joining import with_sinks_now
+
+        if watch is None or watch.joined is None:
+            return None
+        joined = with_sinks_now(watch.joined, runner.taken)
+        return replace(self, pipeline=joined.pipeline, written=joined.file, accept=False)
+
+    def _watch(self, runner: Runner) -> TableWatch | None:
+        """Looks for tables that come, in a run without an end."""
+        from truecut.runtime.joining import TableWatch
+
+        if self.until.finite or self.written is None:
+            return None
+        return TableWatch(lambda: runner.taken, self.pipeline, runner.stop)
 
     def _until_left(self) -> Until:
         """The time that the start has taken counts."""

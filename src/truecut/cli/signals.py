@@ -12,6 +12,8 @@ from threading import Thread
 from types import FrameType
 from typing import TypeVar
 
+from truecut.cli.entry import heard
+
 POLL_S = 0.1
 Answer = TypeVar("Answer")
 
@@ -81,6 +83,7 @@ def received_signals() -> Iterator[Signals]:
     """Signals are taken up in this block, and mean what they meant before after it."""
     signals = Signals()
     before = {number: signal.signal(number, signals.handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    signals.received[:0] = heard  # what came before: not until now, or one that comes just now would be lost
     try:
         yield signals
     finally:

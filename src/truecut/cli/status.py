@@ -35,6 +35,7 @@ def command(file: Path, as_json: bool, max_lag: int | None) -> None:
     from truecut.cli.output import print_json
     from truecut.config.load import load
     from truecut.runtime.captured import captured
+    from truecut.runtime.certified import certified_upto
     from truecut.runtime.control_readonly import peek_reports
     from truecut.runtime.health import complaints
     from truecut.runtime.pauses import read_pauses
@@ -46,7 +47,12 @@ def command(file: Path, as_json: bool, max_lag: int | None) -> None:
     reports = peek_reports(pipeline.control, pipeline=pipeline.name)
     standing = None if reports.running else look(pipeline, reports)
     document = status_document(
-        pipeline, reports, read_pauses(pipeline.state), standing, capture=captured(pipeline)
+        pipeline,
+        reports,
+        read_pauses(pipeline.state),
+        standing,
+        capture=captured(pipeline),
+        certified=certified_upto(pipeline),
     )
     if as_json:
         print_json(document)
@@ -71,6 +77,8 @@ def _print(document: Mapping[str, Any]) -> None:
     source = document["source"]
     where = f"source at {source['head']}" if source["head"] else "source not seen yet"
     console.print(Text(f"{document['pipeline']}: {document['state']}; {where}"))
+    if document["restart_to_apply"]:
+        console.print(Text(f"restart to apply: {', '.join(document['restart_to_apply'])}", style="yellow"))
     if source["captured_by"] is not None:
         console.print(Text(_capture(source)))
     _print_error(console, "source", source["error"])

@@ -94,6 +94,16 @@ class Journal(Section):
     )
 
 
+class Certificate(Section):
+    """Certificates of what was copied. Left out: none are issued, and no evidence is gathered."""
+
+    path: Text | None = Field(
+        default=None,
+        description="A folder that Spark's executors share. Default: `certificates` in `state`.",
+    )
+    interval: Duration = Field(default="10s", description="How often one is issued while something moves.")
+
+
 class Lease(Section):
     """How runners of one pipeline share its sinks."""
 
@@ -120,6 +130,9 @@ class Spec(Section):
     batch: Batch = Field(default_factory=Batch)
     lease: Lease = Field(default_factory=Lease)
     journal: Journal = Field(default_factory=Journal)
+    certificate: Certificate | None = Field(
+        default=None, description="Issue certificates of what was copied. Left out: none."
+    )
     control: Text | None = Field(
         default=None,
         description="The control store: a file, or `postgresql://…`. Default: `control.db` in `state`.",

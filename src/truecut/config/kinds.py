@@ -8,6 +8,7 @@ here knows any of them.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from truecut.config.beginning import Beginning, FoundTable
     from truecut.config.settings import SinkSettings, SourceSettings
     from truecut.model.finding import Check, Finding
-    from truecut.sinks.contract import Sink, SinkLook
-    from truecut.sources.contract import Source, Survey
+    from truecut.sinks.contract import Pinned, Sink, SinkLook
+    from truecut.sources.contract import Reread, Source, Survey
 
 
 class Address(Protocol):
@@ -128,6 +129,10 @@ class SourceKind(Kind, Protocol):
         """What `plan` and `doctor` ask."""
         ...
 
+    def reread(self, settings: SourceSettings, *, generation: int) -> AbstractContextManager[Reread]:
+        """What `verify` reads, as long as it takes; TruecutError when it cannot be read."""
+        ...
+
 
 class SinkKind(Kind, Protocol):
     """One `type:` of sink."""
@@ -157,6 +162,10 @@ class SinkKind(Kind, Protocol):
 
     def unfit(self, sink: SinkSettings, look: SinkLook) -> Iterator[Finding]:
         """Why a run could not write to a sink, as far as that can be known without writing."""
+        ...
+
+    def pin(self, sink: SinkSettings, *, pipeline: str) -> AbstractContextManager[Pinned]:
+        """The sink as it is now, to be read while it goes on changing; TruecutError when it cannot be."""
         ...
 
 

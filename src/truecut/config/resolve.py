@@ -19,6 +19,7 @@ from truecut.config.section import Section, SinkSection
 from truecut.config.settings import (
     WILDCARDS,
     BatchSettings,
+    CertificateSettings,
     JournalSettings,
     ListenSettings,
     Pipeline,
@@ -31,7 +32,7 @@ from truecut.config.sinks import Place, SinkBuilder, refuse_shared_catalogs
 from truecut.config.state import StateFolder
 from truecut.listen_address import Address as ListenAddress
 from truecut.model.table import Mode, TableName
-from truecut.state_folder import CONTROL, JOURNAL, UNITS
+from truecut.state_folder import CERTIFICATES, CONTROL, JOURNAL, UNITS
 
 
 def resolve(document: Document, problems: list[Problem], *, path: FilePath, file: str) -> Pipeline | None:
@@ -75,6 +76,8 @@ def resolve(document: Document, problems: list[Problem], *, path: FilePath, file
         state=state,
         spark=resolver.spark(whole.spec.spark),
         listen=listen,
+        files=(path, *resolver.for_each_files),
+        certificate=resolver.certificate(whole.spec.certificate, state),
     )
 
 
@@ -93,6 +96,7 @@ class _Resolver:
         self._kind = SOURCES.find(document.value(("spec", "source", "type")))
         self._broken = {broken[:length] for broken in document.broken for length in (2, 3)}
         self.built: list[tuple[SinkSettings, Place]] = []
+        self.for_each_files: tuple[FilePath, ...] = ()
 
     def _complain(self, rule: rules.Rule, path: Path, message: str) -> None:
         self._problems.append(Problem(rule, path, message))
@@ -205,6 +209,15 @@ class _Resolver:
         path = state / JOURNAL if journal.path is None else self._base / journal.path
         return JournalSettings(path, units.size_bytes(journal.bytes_max), journal.coordinator)
 
+    def certificate(
+        self, certificate: written.Certificate | None, state: FilePath
+    ) -> CertificateSettings | None:
+        """Where they are, if they are wanted."""
+        if certificate is None:
+            return None
+        path = state / CERTIFICATES if certificate.path is None else self._base / certificate.path
+        return CertificateSettings(path, units.duration_ms(certificate.interval))
+
     def spark(self, spark: written.Spark) -> SparkSettings:
         """With the lines of what the file says, for whoever finds that Spark does not take it."""
         here: Path = ("spec", "spark")
@@ -248,6 +261,7 @@ class _Resolver:
         self._refuse_unrouted(tables, routed)
         refuse_shared_catalogs(self._problems, builder.built, None if source is None else source.address)
         self.built = builder.built
+        self.for_each_files = builder.files
         return [sink for sink, _ in builder.built]
 
     def _modes(self, path: Path, sink: SinkSection, tables: Mapping[str, TableSettings]) -> dict[str, Mode]:

@@ -96,6 +96,14 @@ class SparkSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class CertificateSettings:
+    """Where certificates and their evidence are, and how often one is issued."""
+
+    path: Path
+    interval_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class ListenSettings:
     """Where a run tells how it is."""
 
@@ -118,6 +126,8 @@ class Pipeline:
     state: Path
     spark: SparkSettings
     listen: ListenSettings = ListenSettings()
+    certificate: CertificateSettings | None = None  # none are issued
+    files: tuple[Path, ...] = field(default=(), compare=False)  # it was read from these: `path`, `for_each`
 
 
 def copy_fingerprint(table: TableSettings, sink: SinkSettings) -> str:

@@ -114,6 +114,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "spec.sinks": SinkSection,
     "spec.batch": written.Batch,
     "spec.journal": written.Journal,
+    "spec.certificate": written.Certificate,
     "spec.lease": written.Lease,
     "spec.spark": written.Spark,
 }

@@ -60,6 +60,11 @@ class SinkBuilder:
         self._names: dict[str, Place] = {}
         self._files: dict[str, Lines | None] = {}
 
+    @property
+    def files(self) -> tuple[FilePath, ...]:
+        """The `for_each` files that were read."""
+        return tuple(self._base / file for file in self._files)
+
     def add(self, path: Path, sink: SinkSection, modes: Mapping[str, Mode]) -> None:
         """Add what one entry of `sinks` stands for."""
         texts = {field: text for field, text in sink if isinstance(text, str) and field not in _NOT_TEXTS}

@@ -6,7 +6,6 @@ Uses plain DuckDB only: nothing here goes through the pipeline it demonstrates.
 from __future__ import annotations
 
 import random
-import shutil
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,11 +13,10 @@ from pathlib import Path
 
 import duckdb
 
-from truecut.errors import ExitCode, TruecutError
+from truecut.demo.folder import fresh
 from truecut.lake import LakeAddress, attach_sql, connect, parse_address
 
 TENANTS = ("acme", "globex", "hooli", "initech", "umbrella")
-_MARK = "made-by-truecut-demo"
 
 _PIPELINE = """\
 # Written by `truecut demo`.
@@ -71,8 +69,7 @@ class Lakes:
 
     def make(self, *, rows: int) -> None:
         """A fresh folder with a pipeline file and a filled source."""
-        self._clear()
-        (self.folder / _MARK).touch()
+        fresh(self.folder)
         self.file.write_text(_PIPELINE)
         (self.folder / "tenants.csv").write_text("tenant\n" + "".join(f"{t}\n" for t in TENANTS))
         with _attached(self._source, create=True) as lake:
@@ -85,18 +82,6 @@ class Lakes:
                 f"INSERT INTO lake.main.orders SELECT i, ([{tenants}])[1 + i * 7 % {len(TENANTS)}],"
                 f" 'item ' || (i % 97), (i % 10000) / 100, 0 FROM range({rows}) r(i)"
             )
-
-    def _clear(self) -> None:
-        if self.folder.exists():
-            if any(self.folder.iterdir()) and not (self.folder / _MARK).exists():
-                raise TruecutError(
-                    "TC5020",
-                    f"{self.folder} is not empty and no demo made it",
-                    fix="Choose another folder with --folder.",
-                    exit_code=ExitCode.WRONG_INPUT,
-                )
-            shutil.rmtree(self.folder)
-        self.folder.mkdir(parents=True)
 
     def head(self) -> int:
         """The source's last commit."""

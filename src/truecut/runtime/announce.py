@@ -15,6 +15,7 @@ from truecut.errors import Fault, Retry
 from truecut.events import named, tell, tell_fault
 from truecut.model.cursor import Cursor
 from truecut.model.order import Receipt
+from truecut.runtime.revision import Revision
 from truecut.sources.contract import Window
 
 _log = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ def step(before: Delivery, after: Delivery) -> None:
     changed = {
         name: (before.sinks[name], sink)
         for name, sink in after.sinks.items()
-        if before.sinks[name] is not sink
+        if before.sinks.get(name, sink) is not sink
     }
     _taken_over(after, [name for name, (old, new) in changed.items() if _became_ours(old, new)])
     _failed({name: new.fault for name, (old, new) in changed.items() if new.failures > old.failures})
@@ -149,6 +150,23 @@ _NOUNS = {"seed": "seed", "changes": "wave", "persist": "wave"}
 def lost(sinks: Collection[str], why: str) -> None:
     """These sinks are no longer ours."""
     tell(_log, logging.WARNING, f"no longer ours: {named(sinks)}; {why}", sinks=sinks)
+
+
+def revised(revision: Revision) -> None:
+    """The pipeline file has changed while we run."""
+    if revision.added:
+        message = f"taken up from the changed file: {named(revision.added)}"
+        tell(_log, logging.INFO, message, sinks=revision.added)
+    if revision.removed:
+        message = f"retired, as the file no longer names them: {named(revision.removed)}; their data stays"
+        tell(_log, logging.WARNING, message, sinks=revision.removed)
+    if revision.restart:
+        tell(_log, logging.WARNING, f"restart to apply: {', '.join(revision.restart)} changed in the file")
+
+
+def file_unusable(fault: Fault) -> None:
+    """The pipeline file has changed into something that cannot be run."""
+    tell_fault(_log, fault)
 
 
 def source_is(before: Fault | None, after: Fault | None) -> None:

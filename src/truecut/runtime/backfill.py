@@ -59,6 +59,7 @@ class Backfill:
         self._unit_bytes = {} if unit_bytes is None else {"unit_bytes": unit_bytes}
         self._wanted: frozenset[TableName] = frozenset()
         self._read = frozenset(table.name for table in source.tables if table.backfill != "none")
+        self._before = self._read  # wanted at the turn before
         self._faults: dict[TableName, Fault] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="truecut backfill", daemon=True)
@@ -88,12 +89,19 @@ class Backfill:
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                worked = self.turn(self._wanted)
+                wanted = self._wanted
+                worked = self.turn(wanted)
+                self._forget_older(self._before - wanted)
+                self._before = wanted
             except Exception as error:  # noqa: BLE001 - Spark raises many kinds; the next turn tries again
                 if not self._stop.is_set():
                     log.warning("the backfill could not go on (%s); it is tried again", _told(error))
                 worked = False
-            self._stop.wait(0.0 if worked else REST_S if self._faults else IDLE_S)
+            self._stop.wait(0.0 if worked else REST_S if self._troubled() else IDLE_S)
+
+    def _troubled(self) -> bool:
+        """Whoever waits for transactions to end is in no trouble, and looks again soon."""
+        return any(fault.code != unit_faults.WRITERS_FIRST for fault in self._faults.values())
 
     # --- one turn -------------------------------------------------------------------------------------
 
@@ -163,19 +171,21 @@ class Backfill:
         for one in done:
             if one.fault is not None:
                 self._cannot(work[one.work][0], one.fault)
-        self._forget_older(work)
         return any(one.fault is None for one in done)
 
     def _cannot(self, table: TableName, fault: Fault) -> None:
         """Told once, until it is another one."""
         if self._faults.get(table) != fault:
-            log.warning("%s %s; fix: %s", fault.code, fault.message, fault.fix)
+            level = logging.INFO if fault.code == unit_faults.WRITERS_FIRST else logging.WARNING
+            log.log(level, "%s %s; fix: %s", fault.code, fault.message, fault.fix)
         self._faults[table] = fault
 
-    def _forget_older(self, work: Sequence[tuple[TableName, ReadUnit]]) -> None:
-        editions = {(table, one.edition.folder): one.edition for table, one in work}
-        for (table, _), edition in editions.items():
-            if all(record is not None for record in edition.records()):
+    def _forget_older(self, tables: Iterable[TableName]) -> None:
+        """Editions before the newest, of tables that nobody waits for: while somebody does, a seed may be
+        reading any of them. Another run's seed that does is told so, and takes the newest."""
+        for table in tables:
+            edition = self._ledger.current(table)
+            if edition is not None:
                 self._ledger.forget_older(table, edition)
 
 

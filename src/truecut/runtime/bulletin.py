@@ -1,12 +1,13 @@
 """What runners tell each other through the control store: how their sinks are, and what they have counted.
 
 Promises: only what changed is written, again if the store did not answer; what was counted under the number
-that it had, so that it counts once whatever became of the answer; the loop never waits for it.
+that it had, so that it counts once whatever became of the answer; of a sink that was taken out of the file
+and that nobody has, it is told, too, that it is retired; the loop never waits for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -43,6 +44,7 @@ class Bulletin:
         self._reading = False
         self._first_seen_ms: dict[str, int] = {}  # runner → when its leases were to end at our first look
         self._living: set[str] = set()  # runners with a heartbeat since then
+        self._unclaimed: set[str] = set()  # out of the file, not ours: whoever has them tells it, if anybody
         self.reports = Reports(running=False, runners={}, sinks={})  # what was told when we last looked
 
     def elsewhere(self, *, but: str) -> dict[str, Elsewhere]:
@@ -89,6 +91,23 @@ class Bulletin:
         self._writing, self._unanswered = False, NOTHING
         self._view.unrouted = unrouted
 
+    def retire(self, sinks: Iterable[str]) -> None:
+        """These are out of the file, and not ours; what is in it again is not retired."""
+        wanted = {sink.name for sink in self._view.pipeline.sinks}
+        self._unclaimed = (self._unclaimed | set(sinks)) - wanted
+
+    @property
+    def unclaimed(self) -> bool:
+        """Whether there are sinks of which it is not told yet that they are retired: `look` sees to it."""
+        return bool(self._unclaimed)
+
+    def _retire_unowned(self, reports: Reports) -> None:
+        told = {name: reports.sinks.get(name, {}) for name in self._unclaimed}
+        retired = {name for name, last in told.items() if last.get("state") == "retired"}
+        unowned = {name for name in told if reports.owners.get(name, self._runner) == self._runner}
+        self._view.retire_unowned({name: told[name] for name in unowned - retired})
+        self._unclaimed -= retired | unowned
+
     def look(self) -> None:
         """Ask what other runners have told; `reports` is the answer, in a moment."""
         if self._reading:
@@ -102,6 +121,7 @@ class Bulletin:
                 if until_ms > first_ms:
                     self._living.add(runner)
             self._living &= reports.runners.keys()
+            self._retire_unowned(reports)
 
         def failed(fault: Fault) -> None:
             self._reading = False

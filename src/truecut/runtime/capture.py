@@ -169,8 +169,13 @@ class _Session:
         self._spool = spool
         self._identity = server.identify(address)
         self._ask = server.connect(address)
+        try:
+            server.require_same(self._ask, address, self._identity)
+            self._look = server.look(self._ask, address, self._identity)
+        except BaseException:
+            self._ask.close()
+            raise
         self._looked_s = 0.0
-        self._look = server.look(self._ask, address, self._identity)
         self._writer: Writer | None = None
         self._unfinished: Unfinished | None = None
 
@@ -197,7 +202,7 @@ class _Session:
         known = ending.place
         generation = max(generation_min, ending.head.generation if ending.head else 0)
         if known is not None:
-            reason = lineage.gap(known, self._look) or reason
+            reason = lineage.gap(self._without_dropped(known), self._look) or reason
         if known is None or reason is not None:
             generation += reason is not None
             place = self._first_place(reason, known)
@@ -293,10 +298,21 @@ class _Session:
         self._look = server.look(self._ask, self._address, self._identity)
         self._looked_s = time.monotonic()
 
+    def _without_dropped(self, known: Place) -> Place:
+        """A table that was dropped is out of the publication, and nothing of it is missing: what was written
+        to it before is still sent. It stops alone."""
+        now = self._look.publication
+        missing = {} if now is None else known.publication.missing(now)
+        if not missing:
+            return known
+        there = server.existing(self._ask, self._address, list(missing))
+        dropped = [name for oid, name in missing.items() if oid not in there]
+        return replace(known, publication=known.publication.without(dropped))
+
     def _require_no_gap(self) -> None:
         """C3: asked after the slot was read from, and before anything of it is appended."""
         self._look_again()
-        reason = lineage.gap(self.writer.place, self._look)
+        reason = lineage.gap(self._without_dropped(self.writer.place), self._look)
         if reason is not None:
             raise _Gap(reason)
 
@@ -337,6 +353,7 @@ class _Session:
         checked = False
         reading = server.connect(self._address)
         try:
+            server.require_same(reading, self._address, self._identity)
             for portion in gulp.portions(reading, self._address):
                 if not checked:
                     self._require_no_gap()
@@ -377,7 +394,7 @@ class _Session:
 
     def _tail(self, stop: Callable[[bool], bool]) -> Mode:
         """As a stream, until it is too far behind, or over."""
-        tail = Tail(self._address, after=self.writer.durable)
+        tail = Tail(self._address, after=self.writer.durable, identity=self._identity)
         streams, transactions = Streams(self._spool), self._transactions()
         mode = Mode.TAIL
         try:

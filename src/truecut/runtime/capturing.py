@@ -37,8 +37,17 @@ def is_captured(pipeline: Pipeline) -> bool:
     return SOURCES[pipeline.source.type].captured
 
 
-def capture(pipeline: Pipeline, *, owner: str, stop: threading.Event, once: bool = False) -> None:
-    """Until `stop` is set, or, `once`, until everything that is there is captured."""
+def capture(
+    pipeline: Pipeline,
+    *,
+    owner: str,
+    stop: threading.Event,
+    once: bool = False,
+    came: set[str] | None = None,
+) -> None:
+    """Until `stop` is set, or, `once`, until everything that is there is captured. `came`: sinks that
+    somebody has had while this process captured, for the journal to be kept for them."""
+    came = set() if came is None else came
     spool = _spool(pipeline)
     control = open_control(pipeline.control, pipeline=control_name(pipeline))
     address = server_address(pipeline.source)
@@ -55,7 +64,7 @@ def capture(pipeline: Pipeline, *, owner: str, stop: threading.Event, once: bool
 
     def make(journal: Journal, check: Callable[[], None]) -> _Tended:
         made = Capture(address, journal, check=check, budget=budget, spool_folder=spool)
-        running[:] = [_Tended(made, pipeline, journal)]
+        running[:] = [_Tended(made, pipeline, journal, came)]
         return running[0]
 
     try:
@@ -77,6 +86,7 @@ class _Tended:
     capture: Capture
     pipeline: Pipeline
     journal: Journal
+    came: set[str]
 
     def document(self) -> dict[str, Any]:
         """For `status`: how it is, and why it waits while it does."""
@@ -86,7 +96,7 @@ class _Tended:
 
     def run(self, stop: Callable[[bool], bool]) -> None:
         """Until `stop` says so."""
-        trimming = Trimming(self.pipeline, self.journal)
+        trimming = Trimming(self.pipeline, self.journal, self.came)
         try:
             self.capture.run(stop)
         finally:

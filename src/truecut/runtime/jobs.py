@@ -6,16 +6,18 @@ Nothing here knows or changes the delivery machine's state; what came of a job i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from truecut.certificate.folding import Claim, Folding
 from truecut.config.settings import Pipeline
 from truecut.core.delivery import Recover, Wave
 from truecut.errors import Fault, Retry, TruecutError
 from truecut.model.order import Receipt
 from truecut.runtime.orders import Planner
 from truecut.sources.contract import Source, Window
+from truecut.spark.fold import run_foldings
 from truecut.spark.session import slots
 from truecut.spark.wave.job import RecoverJob, WaveResult, run_recover, run_wave
 from truecut.spark.wave.progress import fraction_done, name_job
@@ -34,6 +36,10 @@ class Jobs:
         self._spark = spark
         self._runner = runner
 
+    def of(self, pipeline: Pipeline) -> Jobs:
+        """The jobs of the pipeline as it is now. What has begun goes on as it began."""
+        return Jobs(pipeline, self._spark, runner=self._runner)
+
     def take_over(self, effect: Recover) -> list[Receipt]:
         """One job raises the fence of all these sinks and reads their cursors."""
         settings = {sink.name: sink for sink in self._pipeline.sinks}
@@ -45,9 +51,16 @@ class Jobs:
         )
         return run_recover(self._spark, job)
 
-    def carry(self, wave: Wave, source: Source, *, source_identity: str) -> tuple[Window, WaveResult]:
+    def fold(self, foldings: Sequence[Folding]) -> list[Claim]:
+        """One job brings the ledgers of these copies up to date."""
+        name_job(self._spark, f"{self._runner}-ledgers")
+        return run_foldings(self._spark, foldings)
+
+    def carry(
+        self, wave: Wave, source: Source, *, source_identity: str, certificate: str = ""
+    ) -> tuple[Window, WaveResult]:
         """Plan, run, come back. Late sinks get a quarter of the slots."""
-        planner = Planner(self._pipeline, source_identity)
+        planner = Planner(self._pipeline, source_identity, certificate)
         room = slots(self._spark)
         allowed = max(1, room // 4) if wave.late else room
         name_job(self._spark, self._group(wave))

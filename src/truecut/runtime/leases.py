@@ -100,27 +100,36 @@ class Leases:
         self._above.update(above)
         self._times.at_once("tokens")
 
+    def retire(self, sinks: Iterable[str]) -> None:
+        """These are no longer wanted: their leases end with the next heartbeat, which is now."""
+        for name in sinks:
+            self.given_up.pop(name, None)
+            self._above.pop(name, None)
+        self._machine.become(delivery.retire(self._machine.state, sinks))
+        self._times.at_once("heartbeat")
+
     # --- renewing and claiming ------------------------------------------------------------------------
 
     def _renew(self, report: Mapping[str, Any], *, claim: bool) -> None:
         sinks = self._machine.state.sinks
         ours = {name for name, sink in sinks.items() if sink.phase != "unowned"}
-        wanted = [name for name in sinks if name not in ours and name not in self.given_up] if claim else []
-        self._chance.shuffle(wanted)  # runners that start together must not fight for the same ones
+        wanted = self._machine.state.wanted
+        free = [name for name in wanted if name not in ours and name not in self.given_up] if claim else []
+        self._chance.shuffle(free)  # runners that start together must not fight for the same ones
         asked_ms = self._times.clock.now_ms()
 
         def ask() -> _Renewed:
             held, alive = self._control.heartbeat(
                 self._runner, duration_ms=self._duration_ms, report=report, ours=ours
             )
-            share = -(-len(sinks) // max(1, alive))
+            share = -(-len(wanted) // max(1, alive))
             tokens: Mapping[str, int] = {}
-            if wanted and len(held) < share:
+            if free and len(held) < share:
                 tokens = self._control.claim(
-                    self._runner, wanted, duration_ms=self._duration_ms, count_max=share - len(held)
+                    self._runner, free, duration_ms=self._duration_ms, count_max=share - len(held)
                 )
                 failpoint("after_claim")
-            return _Renewed(held, tokens, share if claim else len(sinks))
+            return _Renewed(held, tokens, share if claim else len(wanted))
 
         self._ask(ask, lambda answer: self._renewed(answer, ours, asked_ms))
 
@@ -170,7 +179,8 @@ class Leases:
             state = self._machine.state
             still = {name: token for name, token in tokens.items() if state.sinks[name].phase != "unowned"}
             self._machine.become(delivery.acquire(state, still))
-            self.given_up.update({name: _contested(name) for name in suspects & held})
+            wanted = self._machine.state.wanted  # without those that were retired since we asked
+            self.given_up.update({name: _contested(name) for name in suspects & held if name in wanted})
             self._lose(suspects, "a runner with another control store has taken them")
 
         self._ask(ask, answered, lambda: self._above.update({**above, **self._above}))

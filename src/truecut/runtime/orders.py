@@ -13,6 +13,7 @@ from truecut.model.cursor import Hold, Version
 from truecut.model.order import Order, TableOrder
 from truecut.model.position import UNTOLD, Position
 from truecut.model.table import Mode, TableName, TableSchema
+from truecut.runtime.certifier import wanted_of
 from truecut.sources.contract import Source, TableRead, Window, WindowLimits
 from truecut.spark.wave.job import WaveJob
 from truecut.spark.wave.reading import Reading
@@ -44,6 +45,7 @@ class Planner:
 
     pipeline: Pipeline
     source_identity: str
+    certificate: str = ""  # the last one's digest, for cursors to keep
 
     def window(self, source: Source, wave: Wave, *, parallelism: int) -> Window:
         """What to read for this wave. An idle cursor needs no read at all."""
@@ -84,6 +86,8 @@ class Planner:
             slots=max(1, min(slots, len(sinks))),
             deadline_ms=deadline_ms,
             aside=wave.late or wave.kind == "seed",
+            rows_estimate=window.rows_estimate if wave.kind == "seed" else 0,
+            evidence=wanted_of(self.pipeline),
         )
 
     def _modes(self, wave: Wave) -> Mapping[str, frozenset[Mode]]:
@@ -120,6 +124,7 @@ class Planner:
             token=known.token,
             upto=window.upto,
             source_identity=self.source_identity,
+            certificate=self.certificate,
             tables={
                 name: self._held(name, sink, of_copy, faults[name], window)
                 if name in faults

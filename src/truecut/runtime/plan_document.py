@@ -15,9 +15,11 @@ from truecut.core.delivery import CHANGED_CODE, Copy
 from truecut.errors import Fault
 from truecut.model.position import Position, text_of
 from truecut.model.table import TableName
+from truecut.runtime.control_readonly import peek_reports
 from truecut.runtime.database import is_postgres
 from truecut.runtime.dry_run import Outlook, is_outstanding, look_ahead
 from truecut.runtime.pauses import how_to_resume
+from truecut.runtime.revision import told
 from truecut.sources.contract import Outstanding, Survey, TableFacts, TableRead
 from truecut.sources.registry import survey_source
 
@@ -32,7 +34,8 @@ def plan_document(pipeline: Pipeline) -> dict[str, Any]:
         str(table.name): survey.facts(TableRead(table.name, table.key, table.route_by), outlook.seen)
         for table in pipeline.tables
     }
-    return _Forecast(pipeline, outlook, survey, facts).document()
+    running = peek_reports(pipeline.control, pipeline=pipeline.name).runners
+    return _Forecast(pipeline, outlook, survey, facts, told(running)).document()
 
 
 class _Forecast:
@@ -44,10 +47,12 @@ class _Forecast:
         outlook: Outlook,
         survey: Survey,
         facts: Mapping[str, TableFacts | Fault],
+        restart: list[str],
     ) -> None:
         self._pipeline = pipeline
         self._outlook = outlook
         self._facts = facts
+        self._restart = restart
         # One question for each place, not for each sink.
         self._lacks = {
             (table, at): survey.outstanding(TableName.parse(table), after=at, seen=outlook.seen)
@@ -71,6 +76,7 @@ class _Forecast:
             "stops": list(self._stops()),
             "sinks": [self._sink(sink) for sink in self._pipeline.sinks],
             "unrouted": dict(self._outlook.known.unrouted),
+            "restart_to_apply": self._restart,
             "retires": sorted(self._outlook.known.sinks - {sink.name for sink in self._pipeline.sinks}),
         }
 

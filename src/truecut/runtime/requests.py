@@ -54,7 +54,7 @@ class Requests:
 
     def obey(self) -> None:
         """Tell the machine what is paused, and which tables go on."""
-        sinks = frozenset(self._machine.state.sinks)
+        sinks = frozenset(self._machine.state.wanted)
         if self._times.is_due("requests", LOOK_MS):
             self._pauses = read_pauses(self._folder)
             for table, asked in self._pauses.resumed_tables.items():
@@ -82,7 +82,7 @@ class Requests:
     def _is_answered(self, name: str, table: str, asked: int) -> bool:
         """D7: what the sink itself shows counts."""
         sink = self._machine.state.sinks[name]
-        if table not in sink.settings:
+        if sink.retired or table not in sink.settings:
             return True
         durable = sink.copies[table].durable if table in sink.copies else None
         return durable is not None and durable.resumed == asked

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from truecut.config.settings import Pipeline
@@ -48,6 +48,7 @@ class View:
         self.seeds: dict[tuple[str, ...], float] = {}  # sinks of a running seed → how far it is, 0 to 1
         self.control_fault: Fault | None = None
         self.given_up: Mapping[str, Fault] = {}  # sinks that were left to somebody else
+        self.restart: tuple[str, ...] = ()  # what the file says now and this run does not know
         self.seen_at_ms: int | None = None  # when the source was last looked at
         self._heads = Heads()
         self._rows: dict[str, int] = {}
@@ -55,6 +56,7 @@ class View:
         self._untold: dict[tuple[str, str], Written] = {}  # of these, what the control store does not know
         self._untold_windows: list[Unrouted] = []
         self._reported: dict[str, SinkView] = {}
+        self._retired: dict[str, SinkView] = {}
 
     def observed(self, seen: Observation) -> None:
         """The source was looked at."""
@@ -104,6 +106,34 @@ class View:
             self._heads.forget_upto(min(places))
         self.sinks = {name: self._line(name, sink, state, wall_ms) for name, sink in owned.items()}
         self.sinks |= {name: self._left(name, fault) for name, fault in self.given_up.items()}
+        self._retired = {name: line for name, line in self._retired.items() if name not in self.sinks}
+
+    def retire(self, sinks: Iterable[str]) -> set[str]:
+        """These were taken out of the file: a last line of each that was ours is told, and no more. Returns
+        the rest: somebody else may have them, or nobody."""
+        wanted = {sink.name for sink in self.pipeline.sinks}
+        self._retired = {name: line for name, line in self._retired.items() if name not in wanted}
+        lines = {name: self.sinks.pop(name, None) for name in sinks}
+        self._retired |= {
+            name: replace(line, state="retired", lag_ms=None, error=None)
+            for name, line in lines.items()
+            if line is not None
+        }
+        return {name for name, line in lines.items() if line is None}
+
+    def retire_unowned(self, told: Mapping[str, Mapping[str, Any]]) -> None:
+        """Nobody has these: their last line is ours to tell. `told`: what was told of each before."""
+        for name, last in told.items():
+            self._retired[name] = SinkView(
+                name,
+                "retired",
+                last.get("cursor"),
+                last.get("position"),
+                None,
+                last.get("rows_applied", 0),
+                None,
+                last.get("tables", {}),
+            )
 
     def _left(self, name: str, fault: Fault) -> SinkView:
         return SinkView(name, "failed", None, None, None, self._rows.get(name, 0), fault.document())
@@ -148,14 +178,15 @@ class View:
 
     def changed_sinks(self) -> dict[str, dict[str, Any]]:
         """Reports that differ from what was last handed out. Of a sink whose cursor was not read yet, others
-        may have told more than we know."""
+        may have told more than we know; that it is retired is told in any case."""
         at_ms = self._clock.wall_ms()
+        lines = {**self._retired, **self.sinks}
         changed = {
             name: {**asdict(line), "at_ms": at_ms}
-            for name, line in self.sinks.items()
-            if self._reported.get(name) != line and (line.tables or line.error)
+            for name, line in lines.items()
+            if self._reported.get(name) != line and (line.tables or line.error or line.state == "retired")
         }
-        self._reported = dict(self.sinks)
+        self._reported = lines
         return changed
 
     def report_again(self, sinks: Iterable[str]) -> None:
@@ -172,6 +203,7 @@ class View:
             "seen_at_ms": self.seen_at_ms,
             "observed_at_ms": self._clock.wall_ms(),
             "error": None if fault is None else fault.document(),
+            "restart": list(self.restart),
         }
 
 

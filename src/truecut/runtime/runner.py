@@ -23,13 +23,16 @@ from truecut.model.position import Position
 from truecut.runtime import announce
 from truecut.runtime.background import Background
 from truecut.runtime.bulletin import Bulletin
+from truecut.runtime.certifier import Certifier
 from truecut.runtime.control import ControlStore
 from truecut.runtime.delivery_state import Machine
 from truecut.runtime.generations import Generations
 from truecut.runtime.jobs import Jobs
 from truecut.runtime.leases import Leases
 from truecut.runtime.orders import wanted
+from truecut.runtime.pipeline_file import PipelineFile
 from truecut.runtime.requests import Requests, answered
+from truecut.runtime.revision import revise
 from truecut.runtime.run_report import View
 from truecut.runtime.timetable import Clock, Timetable
 from truecut.runtime.trace import Trace
@@ -42,8 +45,11 @@ WAVES_MAX = 2  # ordinary waves at once: groups at different places
 SEEDS_MAX = {False: 2, True: 1}  # of punctual sinks, of late ones: one that hangs leaves room for another
 REPORT_MS = 1_000
 PERSIST_MS = 30_000
+FILE_MS = 1_000
 BUSY_MS = 500  # between two looks at the source while no sink is free
 LEAVE_MS = 5_000  # for signing off
+CERTIFY_MS = 250  # between two tries at the end of a run
+CERTIFY_TRIES = 3  # that may fail there
 
 
 class Runner:
@@ -63,6 +69,7 @@ class Runner:
         on_view: Callable[[View], None] = lambda _: None,
         on_turn: Callable[[], None] = lambda: None,
         on_unseeded: Callable[[frozenset[str]], None] = lambda _: None,
+        file: PipelineFile | None = None,
         background: Background | None = None,
         clock: Clock | None = None,
         chance: random.Random | None = None,
@@ -107,8 +114,17 @@ class Runner:
             on_store=self._store_is,
             on_renewed=self._requests.answer,
         )
+        self._file = None if until.finite else file  # a run that ends by itself knows what it began with
+        self.taken = pipeline if file is None else file.began  # the file, as far as it is carried out
+        self._reading_file = False
+        self._certifier = (
+            None
+            if pipeline.certificate is None
+            else Certifier(pipeline, jobs.fold, self._background, self._times, runner=name)
+        )
         self._stopping = False
         self._observing = False
+        self._winding_down = False
         self._recovering: set[bool] = set()  # the punctual sinks, the late ones, or both
         self._running: dict[int, Wave] = {}
         self._target: Position | None = None
@@ -136,8 +152,11 @@ class Runner:
         self._on_turn()
         self._leases.tend(self._view.runner)
         self._observe()
+        self._read_file_again()
         self._requests.obey()
         self._launch()
+        if self._certifier is not None:
+            self._certifier.tend()
         self._report()
 
     @property
@@ -166,11 +185,46 @@ class Runner:
             with suppress(Exception):  # of other answers: the run has ended, perhaps by just that
                 self._background.take_answers(wait_s=TICK_S)
 
+    # --- the pipeline file ----------------------------------------------------------------------------
+
+    def _read_file_again(self) -> None:
+        if self._file is None or self._reading_file or not self._times.is_due("file", FILE_MS):
+            return
+        self._reading_file = True
+        self._background.submit(self._file.read_again, self._file_read, self._file_unusable)
+
+    def _file_read(self, written: Pipeline | None) -> None:
+        self._reading_file = False
+        if written is None or self._file is None:
+            return
+        try:
+            revision = revise(self._pipeline, began=self.taken, written=written)
+        except TruecutError as error:  # only with the source's tables does it show
+            self._file_unusable(error.fault)
+            return
+        self.taken = revision.taken
+        self._pipeline = self._view.pipeline = revision.pipeline
+        self._jobs = self._jobs.of(revision.pipeline)
+        if self._certifier is not None:
+            self._certifier.revised(revision.pipeline, (*revision.added, *revision.removed))
+        self._bulletin.retire(self._view.retire(revision.removed))
+        self._leases.retire(revision.removed)
+        known = wanted(revision.pipeline)
+        added = {name: known[name].settings for name in revision.added}
+        self._machine.become(delivery.enlist(self._state, added))
+        if revision.restart != self._view.restart or added or revision.removed:
+            announce.revised(revision)
+        self._view.restart = revision.restart
+
+    def _file_unusable(self, fault: Fault) -> None:
+        self._reading_file = False
+        announce.file_unusable(fault)
+
     # --- the source -----------------------------------------------------------------------------------
 
     def _observe(self) -> None:
         # While every sink is at work, nothing could be done about what is new.
-        busy = all(sink.busy_streaming for sink in self._state.sinks.values())
+        busy = all(sink.busy_streaming for sink in self._state.wanted.values())
         often_ms = BUSY_MS if busy else self._pipeline.batch.interval_ms // 2
         if self._observing or not self._times.is_due("observe", often_ms):
             return
@@ -179,7 +233,7 @@ class Runner:
 
     def _observed(self, seen: Observation) -> None:
         self._observing = False
-        if not self._generations.believes(seen):
+        if self._winding_down or not self._generations.believes(seen):
             return
         head = self._until.bounded(seen.head)
         renumbered = seen.identity == self._state.identity and head.generation > self._generation
@@ -245,8 +299,9 @@ class Runner:
 
     def _recover(self, effect: Recover) -> None:
         self._recovering.add(effect.late)
+        jobs = self._jobs  # of the pipeline as it is now: it may lose one of these sinks meanwhile
         self._background.submit(
-            lambda: self._jobs.take_over(effect),
+            lambda: jobs.take_over(effect),
             lambda receipts: self._recovered(effect, receipts),
             lambda fault: self._recovery_failed(effect, fault),
         )
@@ -254,9 +309,14 @@ class Runner:
     def _recovered(self, effect: Recover, receipts: list[Receipt]) -> None:
         self._recovering.discard(effect.late)
         self._generations.heard(receipts)
+        self._shown(receipts)
         self._leases.took_over(receipts)
         self._carry_out(delivery.recovered(self._state, receipts, **self._time_and_chance()))
         announce.recovered(self._state, receipts)
+
+    def _shown(self, receipts: Sequence[Receipt]) -> None:
+        if self._certifier is not None:
+            self._certifier.heard(receipts)
 
     def _recovery_failed(self, effect: Recover, fault: Fault) -> None:
         self._recovering.discard(effect.late)
@@ -267,9 +327,10 @@ class Runner:
     def _run_wave(self, wave: Wave) -> None:
         self._running[wave.id] = wave
         failpoint("before_wave")
-        source = self._generations.source
+        source, jobs = self._generations.source, self._jobs
+        certificate = "" if self._certifier is None else self._certifier.digest
         self._background.submit(
-            lambda: self._jobs.carry(wave, source, source_identity=wave.identity),
+            lambda: jobs.carry(wave, source, source_identity=wave.identity, certificate=certificate),
             lambda answer: self._wave_done(wave, *answer),
             lambda fault: self._wave_failed(wave, fault),
         )
@@ -279,6 +340,7 @@ class Runner:
         failpoint("after_wave")
         self._view.wave_done(wave, window.upto, result.receipts, result.unrouted)
         announce.wave_done(wave, window, result.receipts)
+        self._shown(result.receipts)
         self._times.at_once("report")
         self._times.at_once("observe")
         if window.upto < wave.upto_max:
@@ -319,7 +381,7 @@ class Runner:
             return Outcome(
                 reached=False, stragglers={"source": fault.message if fault else "no answer"}
             ), False
-        alone = all(sink.phase != "unowned" for sink in self._state.sinks.values())
+        alone = all(sink.phase != "unowned" for sink in self._state.wanted.values())
         elsewhere = {} if alone else self._bulletin.elsewhere(but=self._name)
         outcome, final = judge(
             self._state,
@@ -334,16 +396,35 @@ class Runner:
 
     def _wind_down(self) -> None:
         """Wait for what is in flight, then make idle positions durable. Each has a time of its own: what
-        hangs for long, as a seed may, costs the other sinks nothing."""
+        hangs for long, as a seed may, costs the other sinks nothing. A look that comes now changes nothing:
+        what it shows would be known to us alone."""
+        self._winding_down = True
         self._drain(self._pipeline.batch.deadline_ms)
         self._carry_out(delivery.persist_idle(self._state, idle(self._state)))
         self._drain(self._pipeline.batch.deadline_ms)
+        self._certify_the_end()
         self._times.at_once("heartbeat")  # what was asked for and is durable now is answered
         self._leases.tend(self._view.runner, claim=False)
         self._report(force=True)
         self._drain(LEAVE_MS)
         self._bulletin.publish()  # what came while the last one was on its way
         self._drain(LEAVE_MS)
+
+    def _certify_the_end(self) -> None:
+        """What the cursors show when the run ends. A lost worker is no reason to leave it; after a few faults
+        the next run issues it."""
+        if self._certifier is None:
+            return
+        patience_ms = (
+            self._pipeline.batch.deadline_ms + 2 * self._pipeline.lease_ms
+        )  # somebody was killed at it
+        deadline_ms, faults = self._clock.now_ms() + patience_ms, self._certifier.faults
+        while self._certifier.unsettled and self._clock.now_ms() < deadline_ms:
+            if self._certifier.faults >= faults + CERTIFY_TRIES:
+                return
+            self._certifier.tend(often_ms=CERTIFY_MS)
+            self._background.take_answers(wait_s=TICK_S)
+            self._leases.tend(self._view.runner, claim=False)
 
     def _drain(self, patience_ms: int) -> None:
         deadline_ms = self._clock.now_ms() + patience_ms
@@ -363,10 +444,16 @@ class Runner:
                 if wave.kind == "seed"
             }
             self._bulletin.publish()
-            curious = self._until.finite or self._requests.waiting
-            if curious and any(sink.phase == "unowned" for sink in self._state.sinks.values()):
+            if self._is_curious():
                 self._bulletin.look()
             self._on_view(self._view)
+
+    def _is_curious(self) -> bool:
+        """Whether what other runners tell matters to us."""
+        if self._bulletin.unclaimed and self._times.is_due("unclaimed", self._pipeline.lease_ms):
+            return True
+        asked = self._until.finite or self._requests.waiting
+        return asked and any(sink.phase == "unowned" for sink in self._state.wanted.values())
 
     def _time_and_chance(self) -> dict[str, Any]:
         return {"now_ms": self._clock.now_ms(), "jitter": self._chance.random()}

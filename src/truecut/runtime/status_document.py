@@ -1,8 +1,9 @@
 """The document behind `truecut status`: what the runners last reported, put together.
 
 While somebody runs the pipeline, lag is as that runner told it; of one that nobody runs, as the source itself
-says now (`standing`). Totals are those of all runs. A run knows the file as it was when it began: what was
-added or taken out since is told as it is, with a note.
+says now (`standing`). Totals are those of all runs. A run takes up what was added to the file, and lets go of
+what was taken out, in a moment: until then that is told as it is, with a note. What waits for a restart is
+named.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from truecut.model.position import Position
 from truecut.runtime.captured import Captured
 from truecut.runtime.control import Reports
 from truecut.runtime.pauses import Pauses, how_to_resume
+from truecut.runtime.revision import told
 from truecut.runtime.standing import Standing
 from truecut.runtime.totals import Written
 
 SCHEMA = "truecut.status/v1"
-ADDED = "no run has taken it up yet; one that began before it was in the file does so when it is restarted"
-REMOVED = "it was taken out of the file, but a run that goes on still delivers to it, until it is restarted"
+ADDED = "no run has taken it up yet"
+REMOVED = "it was taken out of the file, and the run that delivers to it has not seen that yet"
 
 
 def status_document(
@@ -33,11 +35,13 @@ def status_document(
     standing: Standing | None = None,
     *,
     capture: Captured | None = None,
+    certified: Mapping[tuple[str, str], str] | None = None,
 ) -> dict[str, Any]:
     """`truecut.status/v1`. Sinks that were taken out of the file are listed as retired, once no run delivers
     to them any more."""
     totals = reports.totals.by_sink()
-    return _Status(pipeline, reports, pauses, standing, totals, capture or Captured()).document()
+    heard = capture or Captured()
+    return _Status(pipeline, reports, pauses, standing, totals, heard, certified or {}).document()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ class _Status:
     standing: Standing | None  # of the source, where nobody runs the pipeline
     applied: Mapping[str, int]  # sink → rows of all runs
     capture: Captured
+    certified: Mapping[tuple[str, str], str]  # (table, sink) → up to where
     now_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
 
     def document(self) -> dict[str, Any]:
@@ -62,6 +67,7 @@ class _Status:
             "pipeline": self.pipeline.name,
             "state": self._state(sinks),
             "observed_at": _iso(self.now_ms),
+            "restart_to_apply": told(self.reports.runners),
             "source": self._source(),
             "sinks": sinks + removed,
             "tables": [self._table(str(table.name)) for table in self.pipeline.tables],
@@ -110,14 +116,14 @@ class _Status:
     # --- sinks ----------------------------------------------------------------------------------------
 
     def _sink(self, sink: SinkSettings) -> dict[str, Any]:
-        told = self.reports.sinks.get(sink.name)
+        reported = self.reports.sinks.get(sink.name)
         paused = self.pauses.everything or sink.name in self.pauses.sinks
-        report = told or {"state": "behind", "cursor": None, "lag_ms": None, "error": None}
+        report = reported or {"state": "behind", "cursor": None, "lag_ms": None, "error": None}
         lag_ms = self._lag_ms(sink, report)
         state = "paused" if paused else self._state_now(str(report["state"]), lag_ms)
         if self.capture.state is not None and self._is_left_behind(sink, report):
             state = "detached"
-        unknown = self.reports.running and not told and sink.name not in self.reports.owners
+        unknown = self.reports.running and not reported and sink.name not in self.reports.owners
         return self._line(sink.name, state, {**report, "lag_ms": lag_ms}, note=ADDED if unknown else None)
 
     def _lag_ms(self, sink: SinkSettings, report: Mapping[str, Any]) -> int | None:
@@ -216,7 +222,7 @@ class _Status:
                 "waits_for": told.get("waits_for"),
                 "rows_applied": self.reports.totals.written.get((sink.name, table), Written()).applied,
                 "error": None if error is None else {"fix": how_to_resume(table), **error},
-                "certified_upto": None,
+                "certified_upto": self.certified.get((table, sink.name)),
                 "verified_upto": None,
                 "verified_at": None,
             }

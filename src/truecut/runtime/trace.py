@@ -88,8 +88,8 @@ def actions(before: Delivery, after: Delivery) -> Iterator[tuple[str, dict[str, 
         yield "Observe", {"identity": after.identity, "oldest": oldest, "head": head}
         return
     for name, sink in after.sinks.items():
-        old = before.sinks[name]
-        if old is not sink:
+        old = before.sinks.get(name)  # none: it is new, and nobody's
+        if old is not None and old is not sink:
             for action, fields in _of_sink(name, before, after):
                 yield action, {"sink": name, "epoch": sink.epoch, **fields}
 

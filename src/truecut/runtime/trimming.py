@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
-from truecut.config.settings import Pipeline, SinkSettings
+from truecut.config.settings import Pipeline
 from truecut.errors import TruecutError
 from truecut.journal.contract import Journal
 from truecut.journal.retention import retain
@@ -30,11 +31,15 @@ TRIM_S = 5.0
 class Trimming:
     """Of one journal that is open for writing."""
 
-    def __init__(self, pipeline: Pipeline, journal: Journal) -> None:
+    def __init__(self, pipeline: Pipeline, journal: Journal, came: set[str] | None = None) -> None:
+        """`came`: sinks that somebody has had since we look, also for whoever trims after us."""
         self._pipeline = pipeline
+        self._came = set() if came is None else came
         self._journal = journal
         self._log = CapturedLog(journal)
         self._over = threading.Event()
+        settings = pipeline.source.journal
+        self._hold_bytes_max = 1 << 62 if settings is None else settings.bytes_max // 2
         self._detached: frozenset[str] = frozenset()
         self._thread = threading.Thread(target=self._run, name="truecut trimming", daemon=True)
         self._thread.start()
@@ -50,6 +55,8 @@ class Trimming:
                 self.trim()
             except TruecutError as error:
                 log.warning("the journal is not trimmed: %s", error.fault.message)
+            except Exception as error:  # noqa: BLE001 - none may end it: the journal would fill up
+                log.warning("the journal is not trimmed (%s); it is tried again", type(error).__name__)
 
     def trim(self) -> None:
         """Once."""
@@ -59,13 +66,15 @@ class Trimming:
         control = self._pipeline.control
         known = peek(control, pipeline=self._pipeline.name)
         reports = peek_reports(control, pipeline=self._pipeline.name)
-        needed = needed_from(self._pipeline, known, reports, extent)
+        self._came.update(reports.owners)
+        needed = needed_from(self._pipeline, known, reports, extent, self._came)
         head = self._journal.head()
         acknowledged = {
             sink: None if place is None else self._record(extent, place, head)
             for sink, place in needed.items()
         }
-        bounds = {sink.name: sink.hold_bytes_max for sink in self._pipeline.sinks}
+        own = {sink.name: sink.hold_bytes_max for sink in self._pipeline.sinks}
+        bounds = {sink: own.get(sink, self._hold_bytes_max) for sink in needed}
         last = Position(extent.generation, extent.last.record)
         decision = retain(self._journal, acknowledged, bytes_max=bounds, certified=head, resumes_at=last)
         for sink in sorted(decision.detached - self._detached):
@@ -83,25 +92,40 @@ class Trimming:
         return Position(extent.generation, mark.record - 1)
 
 
-def needed_from(pipeline: Pipeline, known: Known, reports: Reports, extent: Extent) -> dict[str, int | None]:
-    """For each sink the place up to which it has everything; None: nobody knows, so nothing is trimmed."""
+def needed_from(
+    pipeline: Pipeline, known: Known, reports: Reports, extent: Extent, came: AbstractSet[str] = frozenset()
+) -> dict[str, int | None]:
+    """For each sink the place up to which it has everything; None: nobody knows, so nothing is trimmed.
+
+    Of the sinks that the file had when we began, without those that a run has retired since; and of those
+    that a run has taken up since: it has their leases before it reads anything for them. `came`: those that
+    had one at some time. Nobody may have it now, but somebody will.
+    """
+    modes: dict[str, Iterable[str]] = {sink.name: sink.modes for sink in pipeline.sinks}
+    modes |= {name: _told_of(reports, name) for name in {*reports.owners, *came} if name not in modes}
+    retired = {name for name, report in reports.sinks.items() if report.get("state") == "retired"}
+    wanted = {name: own for name, own in modes.items() if name in reports.owners or name not in retired}
     generation = known.generations.get(extent.identity)
     if generation is None:
-        return dict.fromkeys((sink.name for sink in pipeline.sinks), None)
+        return dict.fromkeys(wanted, None)
     whole = {str(table.name) for table in pipeline.tables if table.backfill != "none"}
     return {
-        sink.name: _needed(sink, reports.sinks.get(sink.name), generation, whole, extent.last.lsn - 1)
-        for sink in pipeline.sinks
+        name: _needed(own, reports.sinks.get(name), generation, whole, extent.last.lsn - 1)
+        for name, own in wanted.items()
     }
 
 
+def _told_of(reports: Reports, sink: str) -> list[str]:
+    return list(reports.sinks.get(sink, {}).get("tables", {}))
+
+
 def _needed(
-    sink: SinkSettings, report: Mapping[str, Any] | None, generation: int, whole: set[str], head: int
+    tables: Iterable[str], report: Mapping[str, Any] | None, generation: int, whole: set[str], head: int
 ) -> int | None:
     if report is None:
         return None
     place = head
-    for table in sink.modes:
+    for table in tables:
         told = report.get("tables", {}).get(table)
         if told is None or (told["status"] == "unseeded" and table in whole):
             return None  # its copy is on its way, from a place that only it knows

@@ -62,7 +62,7 @@ def judge(
     `exact`: whoever stands beyond the target has not reached it, and never will."""
     if state.head is None or state.head < target:
         return Outcome(reached=False, stragglers={"source": f"its head has not reached {target}"}), False
-    here = {name: _behind(state, sink, target, exact=exact) for name, sink in state.sinks.items()}
+    here = {name: _behind(state, sink, target, exact=exact) for name, sink in state.wanted.items()}
     behind: dict[str, str] = {}
     final = True
     for name, why in here.items():

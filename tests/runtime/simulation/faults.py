@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 import pytest
 
-from truecut.core import delivery
+from tests.runtime.simulation.jobs import SimulatedJobs
+from truecut.core import answers, delivery
 from truecut.runtime import bulletin, runner, totals, until
 from truecut.runtime.bulletin import Bulletin
 from truecut.runtime.control import ControlStore
@@ -23,7 +24,7 @@ from truecut.runtime.requests import Requests
 from truecut.runtime.run_report import View
 from truecut.runtime.runner import Runner
 
-Kind = Literal["storm", "hang", "unread", "stop", "relay", "gone"]
+Kind = Literal["storm", "hang", "edit", "unread", "stop", "relay", "gone"]
 
 _recovered = Runner._recovered
 _recovery_failed = Runner._recovery_failed
@@ -185,6 +186,25 @@ def _tokens_of_the_store_alone(
     return tokens
 
 
+def _acquires_whatever_comes(state: Any, tokens: Any) -> Any:
+    """Also a sink that was retired while the claim was on its way."""
+    return state.with_sinks(
+        {
+            name: replace(answers.reset(state.sinks[name]), phase="acquired", token=token)
+            for name, token in tokens.items()
+        }
+    )
+
+
+def _jobs_as_before(jobs: Any, _: Any) -> Any:
+    return jobs
+
+
+def _wanted_as_before(state: Any) -> Any:
+    """Sinks that were taken out of the file are claimed all the same."""
+    return state.sinks
+
+
 # name → the law that it breaks, in which lives, and the replaced leaves
 FAULTS: dict[str, tuple[str, Kind, list[tuple[Any, str, Any]]]] = {
     "observes_once": (
@@ -244,6 +264,21 @@ FAULTS: dict[str, tuple[str, Kind, list[tuple[Any, str, Any]]]] = {
         [(Generations, "heard", _nothing)],
     ),
     "any_source_is_read": ("Content", "storm", [(Planner, "window", _of_any_source)]),
+    "retired_is_claimed": (
+        "OrdersAreOfThePipeline|RetiredStandsStill",
+        "edit",
+        [
+            (delivery.Delivery, "wanted", property(_wanted_as_before)),
+            (delivery, "acquire", _acquires_whatever_comes),
+        ],
+    ),
+    "retired_is_acquired": (
+        "OrdersAreOfThePipeline|RetiredStandsStill",
+        "edit",
+        [(delivery, "acquire", _acquires_whatever_comes)],
+    ),
+    "added_not_taken_up": ("EveryCopyBecomesCurrent", "edit", [(delivery, "enlist", lambda state, _: state)]),
+    "jobs_of_another_file": ("OrdersAreOfThePipeline", "edit", [(SimulatedJobs, "of", _jobs_as_before)]),
     "tokens_of_the_store_alone": (
         "TokenIsOnes|EveryCopyBecomesCurrent",
         "storm",

@@ -7,11 +7,11 @@ their job, their deadline and their runner, and may run twice: what they are wor
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from tests.runtime.simulation.clockwork import Clockwork
+from tests.runtime.simulation.clockwork import Broken, Clockwork
 from tests.runtime.simulation.laws import Laws
 from tests.runtime.simulation.process import InFlight, Process
 from tests.runtime.simulation.sink import Sink
@@ -175,6 +175,10 @@ class _Job:
 class SimulatedJobs(Jobs):
     """One runner's jobs in the simulated cluster."""
 
+    def of(self, pipeline: Pipeline) -> SimulatedJobs:
+        """As the real ones."""
+        return SimulatedJobs(pipeline, self._cluster, self._process)
+
     def __init__(self, pipeline: Pipeline, cluster: Cluster, process: Process) -> None:
         self._pipeline = pipeline
         self._cluster = cluster
@@ -182,6 +186,7 @@ class SimulatedJobs(Jobs):
 
     def take_over(self, effect: Recover) -> list[Receipt]:
         """Raise fences, read cursors."""
+        self._require_own(effect.sinks)
         tasks = [
             (name, epoch, self._taking(name, epoch, token)) for name, (epoch, token) in effect.sinks.items()
         ]
@@ -189,8 +194,11 @@ class SimulatedJobs(Jobs):
         flight = self._cluster.start(lambda: tasks, deadline_ms=deadline_ms, answer=list)
         return cast("list[Receipt]", flight)
 
-    def carry(self, wave: Wave, source: Source, *, source_identity: str) -> tuple[Window, WaveResult]:
+    def carry(
+        self, wave: Wave, source: Source, *, source_identity: str, certificate: str = ""
+    ) -> tuple[Window, WaveResult]:
         """Plan as the real one, then carry the orders out."""
+        self._require_own(wave.sinks)
         self._cluster.laws.started(self._process, wave)
         planner = Planner(self._pipeline, source_identity)
         try:
@@ -207,6 +215,10 @@ class SimulatedJobs(Jobs):
             answer=lambda receipts: (window, WaveResult(receipts)),
         )
         return cast("tuple[Window, WaveResult]", flight)
+
+    def _require_own(self, sinks: Iterable[str]) -> None:
+        if strange := set(sinks) - {sink.name for sink in self._pipeline.sinks}:
+            raise Broken(f"OrdersAreOfThePipeline: {sorted(strange)}")
 
     def fraction_done(self, wave: Wave) -> float:
         """Nobody looks."""

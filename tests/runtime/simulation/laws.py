@@ -12,6 +12,7 @@ from tests.runtime.simulation.process import Process
 from tests.runtime.simulation.sink import Sink
 from tests.runtime.simulation.source import Event, History
 from tests.runtime.simulation.users import Users
+from truecut.core.copies import outrun
 from truecut.core.delivery import Copy, Wave
 from truecut.model.cursor import CopyState, Hold
 from truecut.model.order import Receipt
@@ -31,6 +32,9 @@ class Laws:
     history: History
     users: Users
     routed: frozenset[str]  # tables of which a sink gets its route only
+    removed_ms: Mapping[str, int] = field(
+        default_factory=dict
+    )  # sinks that the file does not name, since when
     places: dict[tuple[str, str], tuple[int, Position]] = field(default_factory=dict)  # editions and places
     born_ms: dict[tuple[str, str, str], int] = field(default_factory=dict)  # (sink, table, hold) → since when
     commits: int = 0
@@ -162,6 +166,9 @@ class Laws:
         self.clockwork.say(f"{process.name} {'late ' * wave.late}{wave.kind} {wave.id} {span}: {orders}")
         seen_ms = max(process.frozen_last_ms, process.started_ms)
         for sink in wave.sinks:
+            gone_ms = self.removed_ms.get(sink)
+            if gone_ms is not None and self.clockwork.now_ms - max(gone_ms, seen_ms) > HEED_MS:
+                raise Broken(f"RetiredStandsStill: {wave.kind} for {sink} by {process.name}")
             for table in wave.tables or (None,):
                 since = self.users.paused_since_ms(sink=sink, table=table)
                 if since is not None and self.clockwork.now_ms - max(since, seen_ms) > HEED_MS:
@@ -206,9 +213,11 @@ class Laws:
         ]
 
     def stopped(self, process: Process, sinks: Mapping[str, Sink]) -> None:
-        """A clean stop leaves at the sinks what the runner knew of them. A paused one gets no order."""
-        for name, known in process.runner._state.sinks.items():
-            for table, copy in known.copies.items() if not known.paused else ():
+        """A clean stop leaves at the sinks what the runner knew of them. A paused one gets no order, nor one
+        that stands in a later history than the runner has looked at (D8)."""
+        state = process.runner._state
+        for name, known in state.sinks.items():
+            for table, copy in known.copies.items() if not known.paused and not outrun(state, known) else ():
                 actual = sinks[name].cursor.copies.get(table)
                 if copy.version is not None and (actual is None or actual.version != copy.version):
                     raise Broken(f"AStopIsDurable: {table} at {name} is not at {copy.version}")

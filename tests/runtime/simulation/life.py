@@ -1,6 +1,6 @@
 """One seeded life of a pipeline: several runners, as they are, in a world that does what it likes.
 
-    python -m tests.runtime.simulation.life SEED [storm|hang|unread|stop|relay|gone]     lives one life again
+    python -m tests.runtime.simulation.life SEED [storm|hang|edit|unread|stop|relay|gone]   lives one again
 
 A time of trouble, then everything heals; then every copy has to become current within bounded virtual time,
 a clean stop has to end, and a run until caught up has to get there. The laws (`laws`) are checked at every
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.runtime.simulation import weather
 from tests.runtime.simulation.clockwork import Broken
-from tests.runtime.simulation.laws import Laws
+from tests.runtime.simulation.laws import HEED_MS, Laws
 from tests.runtime.simulation.world import World
 from truecut.runtime.until import Until
 
@@ -44,6 +44,11 @@ def storm(seed: int, folder: Path, *, log: Log = _silent) -> Laws:
 def hang(seed: int, folder: Path, *, log: Log = _silent) -> Laws:
     """One sink hangs for good: the others are delayed by at most one deadline, once."""
     return _live(seed, folder, log, _hang, brisk=True)
+
+
+def edit(seed: int, folder: Path, *, log: Log = _silent) -> Laws:
+    """Sinks come and go while the pipeline runs, and everything else goes wrong."""
+    return _live(seed, folder, log, _edit, edited=True)
 
 
 def unread(seed: int, folder: Path, *, log: Log = _silent) -> Laws:
@@ -102,9 +107,11 @@ def gone(seed: int, folder: Path, *, log: Log = _silent) -> Laws:
 
 
 @contextmanager
-def _world(seed: int, folder: Path, log: Log, *, brisk: bool = False) -> Iterator[World]:
+def _world(
+    seed: int, folder: Path, log: Log, *, brisk: bool = False, edited: bool = False
+) -> Iterator[World]:
     shutil.rmtree(folder, ignore_errors=True)
-    world = World(seed, folder, log=log, brisk=brisk)
+    world = World(seed, folder, log=log, brisk=brisk, edited=edited)
     try:
         yield world
     finally:
@@ -112,9 +119,15 @@ def _world(seed: int, folder: Path, log: Log, *, brisk: bool = False) -> Iterato
 
 
 def _live(
-    seed: int, folder: Path, log: Log, trouble: Callable[[World], None], *, brisk: bool = False
+    seed: int,
+    folder: Path,
+    log: Log,
+    trouble: Callable[[World], None],
+    *,
+    brisk: bool = False,
+    edited: bool = False,
 ) -> Laws:
-    with _world(seed, folder, log, brisk=brisk) as world:
+    with _world(seed, folder, log, brisk=brisk, edited=edited) as world:
         for _ in range(world.clockwork.rng.choice([1, 2, 2, 3])):
             world.birth()
         trouble(world)
@@ -130,6 +143,11 @@ def _live(
 
 def _storm(world: World) -> None:
     weather.storm(world)
+    _until(world, world.clockwork.between(*TROUBLE_MS))
+
+
+def _edit(world: World) -> None:
+    weather.edits(world)
     _until(world, world.clockwork.between(*TROUBLE_MS))
 
 
@@ -159,6 +177,10 @@ def _require_current(world: World) -> None:
     _until(world, HEALING_MS, lambda: not world.lacking())
     if lacking := world.lacking():
         raise Broken(f"EveryCopyBecomesCurrent: {'; '.join(lacking)}")
+    if world.edited:
+        _until(world, HEED_MS, lambda: not world.leased_in_vain())
+    if leased := world.leased_in_vain():
+        raise Broken(f"RetiredStandsStill: somebody has a lease of {leased}")
 
 
 def _require_stop(world: World) -> None:
@@ -177,7 +199,7 @@ def _require_caught_up(world: World) -> None:
     world.birth(Until(caught_up=True))
     process = world.processes[-1]
     _until(world, HEALING_MS, lambda: process.over)
-    held = any(sink.holds() for sink in world.cluster.sinks.values())
+    held = any(s.holds() for s in world.cluster.sinks.values() if s.name not in world.removed_ms)
     lacking = world.lacking(rows_only=bool(world.processes))  # a run that goes on may have let go of a sink
     if process.outcome is None or process.outcome.reached == held or lacking:
         raise Broken(f"CaughtUpIsReached: {process.outcome}, {lacking}")
@@ -186,7 +208,15 @@ def _require_caught_up(world: World) -> None:
 
 
 if __name__ == "__main__":
-    kinds = {"storm": storm, "hang": hang, "unread": unread, "stop": stop, "relay": relay, "gone": gone}
+    kinds = {
+        "storm": storm,
+        "hang": hang,
+        "edit": edit,
+        "unread": unread,
+        "stop": stop,
+        "relay": relay,
+        "gone": gone,
+    }
     how = kinds[(sys.argv[2:] or ["storm"])[0]]
     with tempfile.TemporaryDirectory() as scratch:
         how(int(sys.argv[1]), Path(scratch) / "state", log=print)

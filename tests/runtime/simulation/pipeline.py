@@ -42,7 +42,7 @@ def drawn_pipeline(rng: random.Random, state: Path, *, brisk: bool) -> Pipeline:
             SinkSettings(
                 name,
                 "ducklake",
-                nowhere,
+                parse_address(f"{name}.ducklake", None, base=Path("/")),
                 None if name == "d" else name,
                 "refuse",
                 {t: _mode(rng) for t in TABLES},

@@ -51,6 +51,12 @@ class Store:
         for table in TABLES:
             self.database.execute(f"DELETE FROM {table}")
 
+    def owners(self) -> set[str]:
+        """Sinks with a lease that has not ended."""
+        now_ms = self.clockwork.stamp_us() // 1_000
+        query = "SELECT sink FROM truecut_lease WHERE owner IS NOT NULL AND expires_ms > ?"
+        return {sink for (sink,) in self.database.execute(query, (now_ms,)).fetchall()}
+
     def rows_counted(self) -> dict[tuple[str, str], int]:
         """By sink and table, as `status` would tell."""
         rows = self.database.execute("SELECT sink, name, applied FROM truecut_rows").fetchall()

@@ -85,6 +85,14 @@ def unread(world: World) -> str:
     return table
 
 
+def edits(world: World) -> None:
+    """A storm, and somebody who edits the file all the time: sinks come and go, one for the first time."""
+    storm(world)
+    names = [sink.name for sink in world.whole.sinks]
+    world.edit(world.clockwork.rng.choice(names))
+    again(world, lambda: world.edit(world.clockwork.rng.choice(names)), (500, 12_000))
+
+
 def held(world: World) -> None:
     """A table of one sink has to stop, and stays so; then the source rests."""
     again(world, world.history.commit, (200, 1_000))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from tests.runtime.simulation.clockwork import Broken, Clockwork, VirtualClock
@@ -15,7 +16,9 @@ from tests.runtime.simulation.sink import Sink
 from tests.runtime.simulation.source import History, SourceAt
 from tests.runtime.simulation.store import Connection, Store, StoreTroubles
 from tests.runtime.simulation.users import Users
+from truecut.config.settings import Pipeline
 from truecut.runtime.control import ControlStore
+from truecut.runtime.pipeline_file import PipelineFile
 from truecut.runtime.runner import Runner
 from truecut.runtime.trace import Trace
 from truecut.runtime.until import Until
@@ -23,24 +26,41 @@ from truecut.runtime.until import Until
 CALM_PACE_MS = (500, 3_000)  # nothing hurries any more
 
 
+class SimulatedFile(PipelineFile):
+    """The pipeline file as one runner sees it, whenever it looks."""
+
+    def __init__(self, world: World) -> None:  # nothing on a disk, so nothing of the real one's
+        self.began = self._seen = world.pipeline
+        self._world = world
+
+    def read_again(self) -> Pipeline | None:
+        """What it says, if that is new."""
+        before, self._seen = self._seen, self._world.pipeline
+        return None if before is self._seen else self._seen
+
+
 class World:
     """The parts, and what can happen to them as a whole."""
 
-    def __init__(self, seed: int, folder: Path, *, log: Callable[[str], None], brisk: bool) -> None:
+    def __init__(
+        self, seed: int, folder: Path, *, log: Callable[[str], None], brisk: bool, edited: bool = False
+    ) -> None:
         self.clockwork = clockwork = Clockwork(seed, log)
-        self.pipeline = drawn_pipeline(clockwork.rng, folder, brisk=brisk)
+        self.pipeline = self.whole = drawn_pipeline(clockwork.rng, folder, brisk=brisk)
+        self.removed_ms: dict[str, int] = {}  # sinks that the file does not name, and since when
         sinks = {sink.name: Sink(sink.name, sink.route) for sink in self.pipeline.sinks}
         routes = tuple(sink.route for sink in self.pipeline.sinks if sink.route is not None)
         self.history = History(clockwork, TABLES, (*routes, "nobody"))
         self.users = Users(clockwork, folder, self.history, sinks=list(sinks), tables=list(TABLES))
         routed = frozenset(str(table.name) for table in self.pipeline.tables if not table.broadcast)
-        self.laws = Laws(clockwork, self.history, self.users, routed)
+        self.laws = Laws(clockwork, self.history, self.users, routed, self.removed_ms)
         self.cluster = Cluster(clockwork, self.history, sinks, self.laws)
         self.stores = [Store(clockwork)]
         self.processes: list[Process] = []
         self.births = 0
         self.pace_ms = clockwork.rng.choice([(50, 400), (200, 1_000), (400, 2_000)])
         self.troubled = True
+        self.edited = edited  # whether runs look at the file, and somebody changes it
         self.stopping = False
 
     @property
@@ -68,6 +88,7 @@ class World:
             control=ControlStore(Connection(self.store, process), pipeline=self.pipeline.name),
             trace=Trace(None),
             until=until,
+            file=SimulatedFile(self) if self.edited else None,
             background=SimulatedBackground(process, clockwork, self.cluster.delay_ms),
             clock=VirtualClock(clockwork),
             chance=random.Random(clockwork.rng.getrandbits(32)),
@@ -83,6 +104,16 @@ class World:
             self.clockwork.after_ms(wait_ms, self.birth)
         else:
             raise Broken(f"TheLoopGoesOn: {process.error!r}") from process.error
+
+    def edit(self, sink: str) -> None:
+        """Somebody takes this sink out of the file, or puts it back."""
+        names = {one.name for one in self.pipeline.sinks} ^ {sink}
+        if not names:
+            return
+        self.clockwork.say(f"the file has {sorted(names)} now")
+        if self.removed_ms.pop(sink, None) is None:
+            self.removed_ms[sink] = self.clockwork.now_ms
+        self.pipeline = replace(self.whole, sinks=tuple(s for s in self.whole.sinks if s.name in names))
 
     def calm(self) -> None:
         """Nothing new happens."""
@@ -112,8 +143,12 @@ class World:
     def lacking(self, *, rows_only: bool = False) -> list[str]:
         """What is not at the head, and not held for a good reason either."""
         carried = {sink.name: tuple(sink.modes) for sink in self.pipeline.sinks}
-        sinks = self.cluster.sinks.values()
+        sinks = [sink for sink in self.cluster.sinks.values() if sink.name in carried]
         return self.laws.lacking(sinks, carried, self.processes, rows_only=rows_only)
+
+    def leased_in_vain(self) -> list[str]:
+        """Sinks that the file does not name, and that somebody has a lease of."""
+        return sorted(self.removed_ms.keys() & self.store.owners())
 
     def close(self) -> None:
         """The end of this world."""
