@@ -25,6 +25,7 @@ _RANGES = {
     "4": "Sinks and lakes",
     "5": "Environment",
     "6": "The journal",
+    "7": "Certificates and verification",
 }
 _HELD = (
     "The table is held where it stands and the other tables go on. Remove the cause, then "
@@ -192,8 +193,8 @@ spec:
   are replaced in values, after parsing, and give text; `$$` is a dollar. What they give is never shown in
   a message. Placeholders of `for_each` are replaced after that.
 - A `for_each` file is CSV with a header. Each line gives one sink; its name must be unique. An empty line,
-  a line twice, or an empty value that is needed is an error. A line taken out retires its sink at the
-  next run: the data stays.
+  a line twice, or an empty value that is needed is an error. A line taken out retires its sink, also
+  while the pipeline runs: the data stays.
 - Durations are a whole number and `ms`, `s`, `m` or `h`; sizes a whole number and `KiB`, `MiB`, `GiB` or
   `TiB`.
 - A sink without `route` gets all rows. A table without `route_by` at a sink with a `route` is an error

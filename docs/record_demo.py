@@ -24,7 +24,7 @@ PICTURE = FOLDER / "demo.svg"
 
 COLUMNS = 96
 SHOWN_FOLDER = "./truecut-demo"
-_STYLES = {r"✓ equal": "green", r"^✓": "green", r"^✗": "red", r"^(tenant|Next:).*": "bold"}
+_STYLES = {r"✓ equal": "green", r"^✓": "green", r"^✗": "red", r"^(sink|compared|Next:).*": "bold"}
 
 # Rich's own frame without its fonts, which it would fetch from elsewhere: any monospaced one will do.
 _FRAME = """\
