@@ -15,7 +15,7 @@ $(STAMP): requirements.lock pyproject.toml scripts/setup.sh
 	@scripts/setup.sh $(VENV)
 	@touch $@
 
-demo: setup  ## one lake routed live into several tenants' lakes, one killed half-way
+demo: setup  ## a live PostgreSQL into a lake and another PostgreSQL, killed half-way
 	@$(VENV)/bin/truecut demo
 
 test: setup lint coq  ## everything that must hold, with real parts

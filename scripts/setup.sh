@@ -36,5 +36,6 @@ sed -n '/^uv==/,/[^\\]$/p' requirements.lock >"$uv_lock"
 uv() { VIRTUAL_ENV=$(cd "$venv" && pwd) "$venv/bin/uv" --quiet "$@"; }
 uv pip install --require-hashes -r requirements.lock
 uv pip install --no-deps --no-build-isolation --editable .
+uv pip install --no-deps --no-build-isolation --editable src/truecut_verify
 # Spark's classes, loaded once: every later start costs half. Where that cannot be done, it costs what it did.
 "$venv/bin/python" -m truecut.spark.archive >/dev/null 2>&1 || true
