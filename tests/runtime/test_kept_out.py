@@ -74,6 +74,19 @@ def test_it_is_said_who_keeps_the_others_out(tmp_path: Path) -> None:
         assert store.heartbeat("r", duration_ms=3_600_000, report={})[0] == {"a"}
 
 
+def test_whoever_has_left_meanwhile_is_the_same_trouble(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes away between our last try and the look at who it was: no other code, so that a run which has
+    said who kept it out does not say something else."""
+    path = tmp_path / "control.db"
+    with closing(open_control(Secret(str(path)), pipeline="p")) as store, stopped_inside_a_write(path):
+        monkeypatch.setattr(database, "writer_of", lambda _: None)
+        with pytest.raises(TruecutError) as refused:
+            store.heartbeat("r", duration_ms=3_600_000, report={})
+        assert (refused.value.fault.code, refused.value.fault.retry) == ("TC5014", Retry.RETRYABLE)
+
+
 def test_a_run_outlives_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Its leases run out by its own clock, so nothing is started; afterwards it claims them anew, with larger
     tokens. It says once who keeps it out, and that this is over."""

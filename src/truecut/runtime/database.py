@@ -120,8 +120,9 @@ def unusable(path: Path, error: Exception) -> TruecutError:
     """The file is damaged or no control store at all; or it is right, but cannot be used now."""
     if isinstance(error, (sqlite3.OperationalError, OSError)):
         reason = getattr(error, "sqlite_errorname", None) or type(error).__name__
-        if reason.startswith("SQLITE_BUSY") and (pid := writer_of(path)) is not None:
-            return _kept_out(path, pid)
+        if reason.startswith("SQLITE_BUSY"):
+            pid = writer_of(path)
+            return _busy(path) if pid is None else _kept_out(path, pid)
         return TruecutError(
             "TC5013",
             f"the control store {path} cannot be opened or written now ({reason})",
@@ -144,6 +145,18 @@ def _kept_out(path: Path, pid: int) -> TruecutError:
         "TC5014",
         f"the control store {path} is being written by another process, {state}",
         fix=f"Let it go on (`kill -CONT {pid}`) or end it; a running pipeline tries again by itself.",
+        retry=Retry.RETRYABLE,
+        exit_code=ExitCode.UNFIT_ENVIRONMENT,
+    )
+
+
+def _busy(path: Path) -> TruecutError:
+    """The same trouble by the same code, so that it is announced once: whoever was named when it began may
+    have left while we waited for the last time, or nobody can be named at all."""
+    return TruecutError(
+        "TC5014",
+        f"the control store {path} was being written by another process until now",
+        fix="None needed, unless it stays so: then end whatever other program has the file open.",
         retry=Retry.RETRYABLE,
         exit_code=ExitCode.UNFIT_ENVIRONMENT,
     )

@@ -58,6 +58,7 @@ class _Seen:
 
     catalog: Published | None = None
     since: dict[TableName, int] = field(default_factory=dict)  # LSN: the catalog has had it so since before
+    last: dict[TableName, Relation] = field(default_factory=dict)  # also of those that it no longer has
     before: dict[TableName, tuple[int, Relation]] = field(default_factory=dict)  # LSN, what it was until then
     ahead: int | None = None  # the server's log when it was first looked at, as a place
     looked_s: float = 0.0
@@ -146,9 +147,9 @@ class CapturedSource:
         self._seen.ahead = found.lsn - 1 if self._seen.ahead is None else self._seen.ahead
         for name, relation in found.relations.items():
             if known.get(name) != relation:
-                if name in known:
-                    self._seen.before[name] = self._seen.since[name], known[name]
-                self._seen.since[name] = found.lsn
+                if name in self._seen.last:  # one that takes a name is not published at once
+                    self._seen.before[name] = self._seen.since[name], self._seen.last[name]
+                self._seen.since[name], self._seen.last[name] = found.lsn, relation
         self._forget_replaced(found)
 
     def _forget_replaced(self, catalog: Published) -> None:
