@@ -67,7 +67,7 @@ def test_it_is_said_who_keeps_the_others_out(tmp_path: Path) -> None:
                 store.heartbeat("r", duration_ms=3_600_000, report={})
             fault = refused.value.fault
             assert (fault.code, fault.retry) == ("TC5014", Retry.RETRYABLE)
-            assert f"stopped (process {pid})" in fault.message
+            assert f"process {pid}, which is stopped" in fault.message
             assert f"kill -CONT {pid}" in fault.fix
             with closing(open_control(Secret(str(path)), pipeline="p")) as another:
                 assert another.held("r") == store.held("r") == {"a"}

@@ -121,8 +121,7 @@ def unusable(path: Path, error: Exception) -> TruecutError:
     if isinstance(error, (sqlite3.OperationalError, OSError)):
         reason = getattr(error, "sqlite_errorname", None) or type(error).__name__
         if reason.startswith("SQLITE_BUSY"):
-            pid = writer_of(path)
-            return _busy(path) if pid is None else _kept_out(path, pid)
+            return _kept_out(path, writer_of(path))
         return TruecutError(
             "TC5013",
             f"the control store {path} cannot be opened or written now ({reason})",
@@ -138,25 +137,15 @@ def unusable(path: Path, error: Exception) -> TruecutError:
     )
 
 
-def _kept_out(path: Path, pid: int) -> TruecutError:
-    """Its transactions take milliseconds: who keeps one open for so long is not at work."""
-    state = f"which is stopped (process {pid})" if is_stopped(pid) else f"process {pid}"
+def _kept_out(path: Path, pid: int | None) -> TruecutError:
+    """Its transactions take milliseconds: who keeps one open for so long is not at work. One code, whether or
+    not the writer can be named, so that the trouble is announced once: it may leave while we wait."""
+    named = "another process" if pid is None else f"process {pid}"
+    state = ", which is stopped" if pid is not None and is_stopped(pid) else ""
     return TruecutError(
         "TC5014",
-        f"the control store {path} is being written by another process, {state}",
-        fix=f"Let it go on (`kill -CONT {pid}`) or end it; a running pipeline tries again by itself.",
-        retry=Retry.RETRYABLE,
-        exit_code=ExitCode.UNFIT_ENVIRONMENT,
-    )
-
-
-def _busy(path: Path) -> TruecutError:
-    """The same trouble by the same code, so that it is announced once: whoever was named when it began may
-    have left while we waited for the last time, or nobody can be named at all."""
-    return TruecutError(
-        "TC5014",
-        f"the control store {path} was being written by another process until now",
-        fix="None needed, unless it stays so: then end whatever other program has the file open.",
+        f"the control store {path} is being written by {named}{state}",
+        fix=f"Let it go on (`kill -CONT {pid or 'PID'}`) or end it; a running pipeline tries again by itself.",
         retry=Retry.RETRYABLE,
         exit_code=ExitCode.UNFIT_ENVIRONMENT,
     )
