@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from truecut.cli.parameters import pipeline_argument
 from truecut.errors import ExitCode, TruecutError
-
-if TYPE_CHECKING:
-    from truecut.certificate.issue import Issued
-
-DOES_NOT_SAY = (
-    "It speaks of what was delivered up to these positions. It does not say that nobody has changed a copy "
-    "since, that the source still is what it was, or anything of tables and rows that are not listed."
-)
 
 
 @click.group()
@@ -53,36 +44,43 @@ def list_(file: Path, as_json: bool) -> None:
 def show(file: Path, number: int | None) -> None:
     """A certificate of FILE in words: what it claims of each copy, and what it does not say."""
     from truecut.certificate.issue import certificate_paths, read_issued
+    from truecut.certificate.words import shown
 
     paths = [path for path in certificate_paths(_folder(file)) if number in (None, int(path.stem))]
     if not paths:
         raise _none(file)
-    click.echo("\n".join(_lines(read_issued(paths[-1]))))
+    click.echo("\n".join(shown(read_issued(paths[-1]))))
 
 
 @command.command()
 @pipeline_argument
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Default: PIPELINE.zip.")
 def export(file: Path, output: Path | None) -> None:
-    """One archive with the certificates of FILE, their evidence and the public key; never the secret or the
-    signing key."""
+    """One archive with the certificates of FILE, their evidence, the public key and a page that explains them
+    (index.html); never the secret or the signing key."""
     import zipfile
 
-    from truecut.certificate.issue import COPIES, certificate_paths
+    from truecut.certificate.issue import COPIES, certificate_paths, read_issued
     from truecut.certificate.segment import EVIDENCE
     from truecut.certificate.sign import PUBLIC
+    from truecut.certificate.words import page
 
     folder = _folder(file)
     found = certificate_paths(folder)
     if not found:
         raise _none(file)
+    explained = page(read_issued(found[-1]), certificates=len(found))
     found += [folder / PUBLIC, *sorted((folder / COPIES).glob("*.parquet"))]
     found += sorted((folder / EVIDENCE).glob("*/*.parquet"))
     target = output or Path(f"{file.stem}-certificates.zip")
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         for path in found:
             archive.write(path, path.relative_to(folder))
-    click.echo(f"wrote {target}: {len(found)} files; the auditor also needs the secret, by another way")
+        archive.writestr("index.html", explained)
+    click.echo(
+        f"wrote {target}: {len(found)} files and index.html, which explains them; "
+        "the auditor also needs the secret, by another way"
+    )
 
 
 def _folder(file: Path) -> Path:
@@ -106,23 +104,3 @@ def _none(file: Path) -> TruecutError:
         fix=f"`truecut certificate list {file}` shows those that were issued.",
         exit_code=ExitCode.FAILED,
     )
-
-
-def _lines(issued: Issued) -> list[str]:
-    document = issued.document
-    lines = [
-        f"certificate {issued.number} of {document['pipeline']}, issued at {document['issued_at']}",
-        f"source      {document['source']['type']} {document['source']['identity']}",
-        f"frontier    {document['frontier']}",
-        f"digest      {issued.digest}",
-        "",
-    ]
-    for row in issued.copies.values():
-        share = "all rows" if row["route"] is None else f"the rows of route {row['route']}"
-        lines.append(f"{row['table']} at {row['sink']} ({row['mode']}, {share}), at {row['at']}")
-        if row["verdict"] == "certified":
-            lines.append(f"  certified: {row['rows']:,} rows, root {row['root'].hex()}")
-        else:
-            lines.append(f"  unknown: {row['reason']}")
-    assumed = ", ".join(document["assumptions"])
-    return [*lines, "", f"taken for granted: {assumed}", DOES_NOT_SAY]
