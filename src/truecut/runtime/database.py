@@ -145,7 +145,8 @@ def _kept_out(path: Path, pid: int | None) -> TruecutError:
     return TruecutError(
         "TC5014",
         f"the control store {path} is being written by {named}{state}",
-        fix=f"Let it go on (`kill -CONT {pid or 'PID'}`) or end it; a running pipeline tries again by itself.",
+        fix=f"Let it go on (`kill -CONT {pid or 'PID'}`) or end it; "
+        "a running pipeline tries again by itself.",
         retry=Retry.RETRYABLE,
         exit_code=ExitCode.UNFIT_ENVIRONMENT,
     )
