@@ -26,7 +26,7 @@ CONSTANTS
   ReplacedAt,   \* the first position of another source at the same address; 0: it is never replaced
   SendEmpty,    \* whether a window that holds nothing for a sink may be sent all the same
   Users         \* what may happen to tables: "pause", "stop" (a window's fault holds one), "accept",
-                \* "unread" (a table cannot be read for a while)
+                \* "unread" (a table cannot be read for a while), "again" (somebody wants one read again)
 
 VARIABLES
   which,    \* the source's history, whole: an index of Histories
@@ -36,7 +36,8 @@ VARIABLES
   lease,    \* [Sinks -> holder, token]: the control store
   net,      \* orders and their answers
   run,      \* [Runners -> src, oldest, head as observed, and what is known of each sink]
-  wishes,   \* paused: tables; accepted: tables whose changed settings shall be followed; asked: requests to resume
+  wishes,   \* paused: tables; accepted: tables whose changed settings shall be followed; asked: requests, by their
+            \* numbers; again: of those that ask to read a table again, the edition that answers it
   faults,   \* how many faults have happened
   numbered  \* whether the control store knows which generation the source's positions are of
 
@@ -73,7 +74,8 @@ Init ==
                               copies |-> [t \in Tables |-> [v |-> NoVersion, made |-> FALSE, data |-> Leftover(t)]]]]
   /\ lease = [s \in Sinks |-> [holder |-> Nobody, token |-> 0]]
   /\ run = [r \in Runners |-> Fresh]
-  /\ wishes = [paused |-> {}, accepted |-> {}, asked |-> [s \in Sinks |-> [t \in Tables |-> 0]]]
+  /\ wishes = [paused |-> {}, accepted |-> {}, asked |-> [s \in Sinks |-> [t \in Tables |-> 0]],
+               again |-> [s \in Sinks |-> [t \in Tables |-> 0]]]
 
 St(r, s) == run[r].sinks[s]
 Set(r, s, state) == run' = [run EXCEPT ![r].sinks[s] = state]
@@ -155,6 +157,13 @@ AskResume(s, t) ==
                             /\ St(r, s).copies[t].status = "held"
   /\ wishes' = [wishes EXCEPT !.asked[s][t] = Version(s, t).resumed + 1]
   /\ UNCHANGED <<source, sink, lease, net, run, faults>>
+
+(* Somebody wants a table read again, whatever became of its copy: a request like any other, which a copy of
+   another edition answers. *)
+AskAgain(s, t) ==
+  /\ "again" \in Users /\ wishes.asked[s][t] = 0 /\ Version(s, t).at # Unseeded /\ Fault
+  /\ wishes' = [wishes EXCEPT !.asked[s][t] = Version(s, t).resumed + 1, !.again[s][t] = Version(s, t).edition + 1]
+  /\ UNCHANGED <<source, sink, lease, net, run>>
 
 (* The settings of a table are changed, and the pipeline is started again with leave to replace its copies. *)
 Accept(t) ==
@@ -318,17 +327,33 @@ ResumeTable(r, s) ==
   LET k == St(r, s) IN
   /\ k.phase = "ready" /\ ~Outrun(k, run[r])
   /\ \E t \in Tables :
-       /\ k.copies[t].resumed < wishes.asked[s][t] /\ ~InWave(k, t)
+       /\ wishes.again[s][t] = 0 /\ k.copies[t].resumed < wishes.asked[s][t] /\ ~InWave(k, t)
        /\ Set(r, s, [k EXCEPT !.copies[t] = [Resumed(t, @, run[r].oldest) EXCEPT !.resumed = wishes.asked[s][t]]])
        /\ wishes' = IF "resume_not_durable" \in Bugs THEN [wishes EXCEPT !.asked[s][t] = 0] ELSE wishes
   /\ UNCHANGED <<source, sink, lease, net, faults>>
+
+(* A mirror is replaced, whatever it holds. An append table goes on from its place: the rows are those of that
+   place, so no change is told twice, and none is missed. One that had to stop is resumed first. *)
+Again(c) ==
+  IF "again_unread" \in Bugs THEN c
+  ELSE IF Mode = "append" /\ c.status = "streaming" /\ "again_at_head" \notin Bugs THEN [c EXCEPT !.status = "unseeded"]
+  ELSE ToSeed(c)
+
+CopyAgain(r, s) ==
+  LET k == St(r, s) IN
+  /\ k.phase = "ready" /\ ~Outrun(k, run[r])
+  /\ \E t \in Tables :
+       /\ wishes.again[s][t] > 0 /\ k.copies[t].resumed < wishes.asked[s][t] /\ ~InWave(k, t)
+       /\ Mode = "append" => k.copies[t].hold # "fault"
+       /\ Set(r, s, [k EXCEPT !.copies[t] = [Again(@) EXCEPT !.resumed = wishes.asked[s][t]]])
+  /\ UNCHANGED <<source, sink, lease, net, wishes, faults>>
 
 (* Accepted and durable are two words: a request is answered when the sink's own copy shows its number. *)
 Answer(r, s) ==
   /\ St(r, s).phase = "ready"
   /\ \E t \in Tables :
        /\ wishes.asked[s][t] > 0 /\ St(r, s).copies[t].durable.resumed >= wishes.asked[s][t]
-       /\ wishes' = [wishes EXCEPT !.asked[s][t] = 0]
+       /\ wishes' = [wishes EXCEPT !.asked[s][t] = 0, !.again[s][t] = 0]
   /\ UNCHANGED <<source, sink, lease, net, run, faults>>
 
 -----------------------------------------------------------------------------
@@ -444,14 +469,14 @@ StartWave(r, s) ==
        Begins(r, s, place, upto, resting)
   /\ UNCHANGED <<source, sink, lease, wishes, faults>>
 
-(* Pinned at the head, also while the sink's other tables go on. Tables rest that could not be read, or that the
-   source cannot give whole yet. *)
-Seeds(r, s, resting) ==
+(* Pinned at the head, or where the copy stands that goes on from there, also while the sink's other tables go on.
+   Tables rest that could not be read, or that the source cannot give whole yet. *)
+Pin(r, c) == IF c.at = Unseeded THEN run[r].head ELSE c.at
+Seeds(r, s, upto, resting) ==
   LET k == St(r, s)
-      upto == run[r].head
       tables == {t \in Tables \ resting :
                    /\ k.copies[t].status = "unseeded" /\ t \notin wishes.paused /\ Free(k, t)
-                   /\ k.copies[t].durable.at <= upto}
+                   /\ Pin(r, k.copies[t]) = upto /\ k.copies[t].durable.at <= upto}
       leaves == [t \in tables |-> [at |-> upto, edition |-> k.copies[t].durable.edition + 1, hold |-> "none",
                                    resumed |-> k.copies[t].resumed, shape |-> t \in wishes.accepted]]
   IN /\ k.phase = "ready" /\ Idle(k, "seed") /\ tables # {} /\ ~Outrun(k, run[r])
@@ -460,7 +485,7 @@ Seeds(r, s, resting) ==
                 ELSE net \cup {Order(r, s, "replace", upto, upto, leaves)}
 
 StartSeed(r, s) ==
-  /\ \E resting \in Resting : Seeds(r, s, resting)
+  /\ \E resting \in Resting, upto \in {Pin(r, St(r, s).copies[t]) : t \in Tables} : Seeds(r, s, upto, resting)
   /\ UNCHANGED <<source, sink, lease, wishes, faults>>
 
 (* Copies that were read further than they were written, or are held or resumed in memory only. *)
@@ -508,6 +533,14 @@ WaveFail(r, s) ==
      /\ net' = Tidy(net, sink, run')
      /\ UNCHANGED <<source, sink, lease, wishes>>
 
+(* A copy that was to be read again at its own place, and could not, goes on as before: the request is taken up
+   another time. *)
+Untaken(k, w) ==
+  [t \in Tables |-> LET c == k.copies[t] IN
+     IF t \in k.waves[w].tables /\ c.status = "unseeded" /\ c.at # Unseeded
+     THEN [c EXCEPT !.status = "streaming", !.resumed = c.durable.resumed]
+     ELSE c]
+
 (* The window could not be read, for it is gone, or some table of it cannot be read now. So no order was
    sent (one that nobody has answered is taken out of the network again: it never was there), and the copies
    are where they were. *)
@@ -516,7 +549,7 @@ WaveAbort(r, s) ==
       back(w) == IF "abort_advances" \in Bugs
                  THEN [t \in Tables |-> IF t \in k.waves[w].tables THEN [k.copies[t] EXCEPT !.at = k.waves[w].upto]
                                         ELSE k.copies[t]]
-                 ELSE k.copies
+                 ELSE Untaken(k, w)
   IN /\ k.phase = "ready"
      /\ \E w \in Slots : LET asked == {o \in net : Asked(r, s, w, o)} IN
           /\ k.waves[w] # NoWave
@@ -545,7 +578,7 @@ Next ==
   \/ SrcCommit \/ Expire \/ StoreLost
   \/ \E s \in Sinks : LeaseOut(s)
   \/ \E t \in Tables : PauseTable(t) \/ UnpauseTable(t) \/ Accept(t)
-  \/ \E s \in Sinks, t \in Tables : AskResume(s, t)
+  \/ \E s \in Sinks, t \in Tables : AskResume(s, t) \/ AskAgain(s, t)
   \/ SinkTakeover \/ SinkCommit
   \/ \E r \in Runners :
        \/ Observe(r) \/ ObserveLate(r) \/ Heard(r) \/ Crash(r)
@@ -553,7 +586,7 @@ Next ==
             \/ Acquire(r, s) \/ Lose(r, s) \/ StartRecovery(r, s) \/ Recovered(r, s) \/ RecoveryFail(r, s)
             \/ StartWave(r, s) \/ StartSeed(r, s) \/ PersistIdle(r, s)
             \/ WaveCommit(r, s) \/ WaveFail(r, s) \/ WaveAbort(r, s) \/ Advance(r, s)
-            \/ LostHistory(r, s) \/ ResumeTable(r, s) \/ Answer(r, s)
+            \/ LostHistory(r, s) \/ ResumeTable(r, s) \/ CopyAgain(r, s) \/ Answer(r, s)
 
 Spec == Init /\ [][Next]_vars
 
@@ -571,7 +604,7 @@ FairSpec ==
             /\ WF_vars(StartWave(r, s)) /\ WF_vars(StartSeed(r, s)) /\ SF_vars(Awaited(r, s) /\ PersistIdle(r, s))
             /\ WF_vars(WaveCommit(r, s)) /\ WF_vars(WaveFail(r, s) /\ faults' = faults)
             /\ WF_vars(WaveAbort(r, s) /\ faults' = faults) /\ WF_vars(Advance(r, s))
-            /\ SF_vars(ResumeTable(r, s)) /\ WF_vars(Answer(r, s))
+            /\ SF_vars(ResumeTable(r, s)) /\ SF_vars(CopyAgain(r, s)) /\ WF_vars(Answer(r, s))
 
 -----------------------------------------------------------------------------
 (* What must hold. *)
@@ -672,6 +705,11 @@ FencedWriteHasNoEffect ==
 RequestKept ==
   [][\A c \in Copies : (wishes.asked[c[1]][c[2]] > 0 /\ wishes'.asked[c[1]][c[2]] = 0) =>
        Version(c[1], c[2]).resumed >= wishes.asked[c[1]][c[2]]]_vars
+
+(* A request to read a table again is answered by a copy that was made since, or by its hold. *)
+AgainIsRead ==
+  [][\A c \in Copies : (wishes.again[c[1]][c[2]] > 0 /\ wishes'.again[c[1]][c[2]] = 0) =>
+       Version(c[1], c[2]).edition >= wishes.again[c[1]][c[2]] \/ Version(c[1], c[2]).hold # "none"]_vars
 
 (* In the end every copy is the source's, and has an owner that knows, unless it is paused or held. *)
 Settled(s, t) == \E r \in Runners : LET c == St(r, s).copies[t] IN

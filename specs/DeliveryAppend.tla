@@ -30,6 +30,14 @@ AppendNoDuplicate ==
   \A c \in Copies : LET data == Data(c[1], c[2]) IN
     \A i, j \in DOMAIN data : (i # j /\ data[i][2] # "read") => data[i] # data[j]
 
+(* Reading an append table again passes over no change that was to be told; behind a gap there is none left. *)
+AgainMissesNothing ==
+  [][\A c \in Copies :
+       LET v == Version(c[1], c[2])
+           w == sink'[c[1]].copies[c[2]].v
+       IN (wishes.again[c[1]][c[2]] > 0 /\ w.edition > v.edition /\ v.hold = "none" /\ v.at >= oldest) =>
+            ~Touches(hist, c[1], c[2], v.at, w.at)]_vars
+
 (* Every append table becomes current, or is paused, or is held until somebody decides. *)
 AppendBecomesCurrent == <>[](\A c \in Copies : Settled(c[1], c[2]))
 =============================================================================

@@ -107,6 +107,7 @@ SaysStartSeed(r, l) ==
   LET k == K(r)
       tables == DOMAIN l.tables
   IN /\ tables \subseteq {t \in Tables \ paused[r] : /\ k.copies[t].status = "unseeded"
+                                                     /\ k.copies[t].at \in {Unseeded, l.upto}
                                                      /\ k.copies[t].durable.at <= l.upto}
      /\ l.upto <= run[r].head /\ k.waves["seed"] = NoWave /\ ~Outrun(k, run[r])
      /\ Become(r, Begin(k, "seed", "replace", tables, l.upto, l.upto))
@@ -144,7 +145,8 @@ SaysWaveCommit(r, l) ==
 SaysWaveAbort(r, l) ==
   LET k == K(r) IN
   /\ k.phase = "ready" /\ k.waves[l.slot] # NoWave
-  /\ Says(r, l, Gaps(Ended(k, l.slot), run[r]), k.waves[l.slot].tables) /\ Quiet
+  /\ Says(r, l, Gaps([Ended(k, l.slot) EXCEPT !.copies = Untaken(k, l.slot)], run[r]), k.waves[l.slot].tables)
+  /\ Quiet
 
 SaysAdvance(r, l) ==
   LET k == K(r)
@@ -174,6 +176,18 @@ SaysResumeTable(r, l) ==
      /\ Says(r, l, [k EXCEPT !.copies = [t \in Tables |-> IF t \in asked THEN resumed(t) ELSE @[t]]], asked)
      /\ Quiet
 
+(* Read again, in any case: that an append table keeps its place is seen when it is seeded. *)
+SaysCopyAgain(r, l) ==
+  LET k == K(r)
+      asked == {t \in Tables : l.copies[t].resumed > k.copies[t].resumed /\ ~InWave(k, t)}
+  IN /\ k.phase = "ready" /\ asked # {} /\ ~Outrun(k, run[r])
+     /\ \A t \in asked : /\ l.copies[t].status = "unseeded"
+                          /\ l.copies[t].at \in {Unseeded, k.copies[t].at}
+     /\ Says(r, l, [k EXCEPT !.copies = [t \in Tables |-> IF t \in asked THEN [@[t] EXCEPT !.resumed = l.copies[t].resumed]
+                                                          ELSE @[t]]],
+             asked)
+     /\ Quiet
+
 Line(r, l) ==
   CASE l.action = "Observe" -> SaysObserve(r, l)
     [] l.action = "Acquire" -> SaysAcquire(r, l)
@@ -190,6 +204,7 @@ Line(r, l) ==
     [] l.action = "Advance" -> SaysAdvance(r, l)
     [] l.action = "LostHistory" -> SaysLostHistory(r, l)
     [] l.action = "ResumeTable" -> SaysResumeTable(r, l)
+    [] l.action = "CopyAgain" -> SaysCopyAgain(r, l)
     [] l.action \in {"PauseTable", "UnpauseTable"} ->
          (IF K(r).phase = "ready" THEN Says(r, l, K(r), {}) ELSE UNCHANGED run) /\ Quiet
 

@@ -390,8 +390,13 @@ CrashProducer(p) ==
   /\ prod' = [prod EXCEPT ![p] = Away]
   /\ UNCHANGED <<coord, node, held, read, msgs, sure, dead>>
 
-(* What is lost leaves another replica: the next one may go when this one has been replaced. *)
-Spared(n, s) == n \in Seg(s).nodes => \E other \in Seg(s).nodes \ {n} : Good(other, s)
+(* The replicas, and whoever has told, heard or not, that it has a fenced one: an end may rest on it. *)
+Counted(s) ==
+  Seg(s).nodes \cup (IF Decided(s) THEN {} ELSE
+    {n \in Nodes : Seg(s).fenced[n] # Unheard} \cup {m.from : m \in {m \in Sent("fenced") : m.seg = s}})
+
+(* What is lost leaves the others: the next one may go when this one has been replaced. *)
+Spared(n, s) == n \in Counted(s) => \A other \in Counted(s) \ {n} : Good(other, s)
 
 LoseDisk(n) ==
   /\ n \in Alive /\ Cardinality(dead) < MaxDead /\ Fault

@@ -23,6 +23,7 @@ SIMULATION = "tests/core/test_simulation.py::test_every_law_holds_and_every_copy
 MODELS = "tests/specs/test_models.py::test_everything_holds_in_every_state"
 MACHINE = "src/truecut/core/delivery.py"
 ANSWERS = "src/truecut/core/answers.py"
+WISHES = "src/truecut/core/wishes.py"
 STARTING = "src/truecut/core/starting.py"
 
 FENCE = "tests/sinks/test_fence.py::test_a_commit_and_a_takeover_never_both_win"
@@ -73,9 +74,14 @@ ACTIONS = {
     "WaveAbort": (f"{ANSWERS}::aborted", CONFORMANCE),
     "Advance": (f"{ANSWERS}::advance", CONFORMANCE),
     "LostHistory": (f"{MACHINE}::lost_history", CONFORMANCE),
-    "PauseTable": (f"{MACHINE}::pause_tables", CONFORMANCE),
-    "UnpauseTable": (f"{MACHINE}::pause_tables", CONFORMANCE),
-    "ResumeTable": (f"{MACHINE}::resume_table", CONFORMANCE),
+    "PauseTable": (f"{WISHES}::pause_tables", CONFORMANCE),
+    "UnpauseTable": (f"{WISHES}::pause_tables", CONFORMANCE),
+    "ResumeTable": (f"{WISHES}::resume_table", CONFORMANCE),
+    "CopyAgain": (f"{WISHES}::copy_again", CONFORMANCE),
+    "AskAgain": (
+        "src/truecut/runtime/pauses.py::backfill",
+        f"{E2E}/test_backfill.py::test_a_table_is_read_again_while_changes_go_on",
+    ),
     "AskResume": ("src/truecut/runtime/pauses.py::resume", SIMULATION),
     "Answer": ("src/truecut/runtime/requests.py::Requests", SIMULATION),
     "Accept": ("src/truecut/core/copies.py::recorded", CONFORMANCE),
@@ -110,6 +116,14 @@ LAWS = {
     "OwnersDiffer": (f"{CONTROL}::claim", SIMULATION),
     "CaughtUpIsTrue": ("src/truecut/core/copies.py::outrun", SIMULATION),
     "RequestKept": ("src/truecut/runtime/requests.py::Requests", SIMULATION),
+    "AgainIsRead": (
+        "src/truecut/core/copies.py::again",
+        "tests/core/test_read_again.py::test_a_request_is_shown_by_a_new_edition_alone",
+    ),
+    "AgainMissesNothing": (
+        "src/truecut/core/copies.py::again",
+        "tests/core/test_read_again.py::test_an_append_table_is_read_at_its_own_place",
+    ),
     "ShapeTrue": ("src/truecut/core/copies.py::resumed", SIMULATION),
     "CursorMonotonicity": (f"{ANSWERS}::committed", SIMULATION),
     "TokenMonotonicity": (
@@ -118,7 +132,7 @@ LAWS = {
     ),
     "FencedWriteHasNoEffect": ("src/truecut/sinks/copies.py::token_differs", FENCE),
     "EveryCopyBecomesCurrent": (f"{MACHINE}::start_wave", SIMULATION),
-    "EveryRequestIsAnswered": (f"{MACHINE}::taken_up", SIMULATION),
+    "EveryRequestIsAnswered": ("src/truecut/core/persisting.py::taken_up", SIMULATION),
     "AppendExactlyOnce": (
         "src/truecut/sinks/copies.py::version_differs",
         f"{E2E}/test_append.py::test_every_change_is_one_row",
@@ -134,8 +148,12 @@ LAWS = {
 MACHINE_FAULTS = "tests/core/test_simulation.py::test_no_fault_in_the_machine_survives"
 SINK_FAULTS = "tests/sinks/test_oracle.py::test_the_model_catches"
 SOURCE_FAULTS = "tests/sources/test_reader_faults.py::test_the_copy_shows"
+WALK_FAULTS = "tests/specs/test_conformance.py::test_the_walk_notices"
+APPEND_WALK_FAULTS = "tests/specs/test_conformance.py::test_the_walk_of_an_append_table_notices"
 FAULTS = {
     MACHINE_FAULTS: "tests/core/faults.py",
+    WALK_FAULTS: "tests/specs/walk_faults.py",
+    APPEND_WALK_FAULTS: "tests/specs/walk_faults.py",
     SINK_FAULTS: "tests/sinks/test_oracle.py",
     SOURCE_FAULTS: "tests/sources/test_reader_faults.py",
 }
@@ -163,6 +181,8 @@ BUGS = {
     "sink_moves_all_copies": (f"{ANSWERS}::committed", MACHINE_FAULTS),
     "resume_not_durable": ("src/truecut/core/copies.py::resumed", MACHINE_FAULTS),
     "resumed_unshaped": ("src/truecut/core/copies.py::resumed", MACHINE_FAULTS),
+    "again_unread": ("src/truecut/core/copies.py::again", WALK_FAULTS),
+    "again_at_head": ("src/truecut/core/copies.py::again", APPEND_WALK_FAULTS),
     "accept_already": (f"{STARTING}::replaces", MACHINE_FAULTS),
     "seed_unchecked": ("src/truecut/sinks/copies.py::version_differs", MACHINE_FAULTS),
     "token_reused_after_loss": (f"{CONTROL}::claim", MACHINE_FAULTS),

@@ -19,15 +19,23 @@ from typing import IO
 SPECS = Path(__file__).parent
 MODELS = SPECS / "models"
 LARGE = (
+    "append-faults",
     "append-tables",
+    "append-takeovers",
     "cut-large",
     "histories",
     "large",
     "live",
+    "log",
     "log-copies",
+    "log-hurt",
     "log-hurt-copy",
     "log-large",
+    "log-lost",
+    "log-lost-twice",
+    "replaced",
     "replaced-live",
+    "sinks",
     "tables-live",
 )  # for `make specs`; all others run with the tests
 _VIOLATED = re.compile(
