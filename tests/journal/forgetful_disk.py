@@ -170,6 +170,7 @@ CALLS = (
     "rename",
     "link",
     "remove",
+    "remove_folder",
     "sync_folder",
 )
 
@@ -251,6 +252,12 @@ class Recording:
             self._real["remove"](path)
             if there:
                 self.named(Named(self.relative(path), None))
+
+    def remove_folder(self, folder: Path) -> None:
+        with self._lock:
+            self._real["remove_folder"](folder)
+            if not folder.exists():
+                self.named(Named(self.relative(folder), None))
 
     def sync_folder(self, folder: Path, name: str) -> None:
         if folder.is_relative_to(self._root):

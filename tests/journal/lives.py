@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from tests.journal import plain_reader
 from tests.journal.forgetful_disk import Recording
+from tests.journal.served import until
 from tests.journal.sqlite_disk import sqlite_recorded
 from tests.journal.world import at, lines
 from truecut.core import segment_log as core
 from truecut.core.segment_log import Log, Segment
 from truecut.errors import TruecutError
-from truecut.journal import inspection
+from truecut.journal import inspection, local
 from truecut.journal.frame import whole
 from truecut.journal.local import LocalJournal
+from truecut.journal.replicated import node_server
 from truecut.journal.replicated.copying import Copy
 from truecut.journal.replicated.node import Node
 from truecut.journal.replicated.registry import LogEntry, Registry
@@ -26,6 +28,7 @@ from truecut.journal.replicated.state_file import Home
 from truecut.journal.security import Security
 
 TEXTS = [f"record {n} " + "x" * 60 for n in range(1, 10)]
+LONG_S = 3_600.0
 
 # --- a log in a folder --------------------------------------------------------------------------------
 
@@ -85,7 +88,7 @@ class Quiet:
     def live(self, folder: Path, recording: Recording) -> None:
         journal = LocalJournal(folder / "log")
         journal.append(lines(TEXTS[0]))
-        _until(lambda: "mark" in recording.synced)
+        until(lambda: "mark" in recording.synced)
         recording.tell("quiet")
         journal.close()
 
@@ -96,6 +99,18 @@ class Quiet:
         if told:
             _flip_last_byte(max((folder / "log").glob("*.log"), key=lambda path: path.stat().st_size))
             assert [one for one in inspection.inspect(folder / "log") if one.damage]
+
+
+@dataclass(frozen=True)
+class Closed(Quiet):
+    """The same of one that was closed before it had been quiet for long."""
+
+    def live(self, folder: Path, recording: Recording) -> None:
+        with patch.object(local, "MARK_DELAY_S", LONG_S):
+            journal = LocalJournal(folder / "log")
+            journal.append(lines(TEXTS[0]))
+            journal.close()
+        recording.tell("closed")
 
 
 @dataclass(frozen=True)
@@ -126,6 +141,46 @@ class Repaired:
             assert kept.read_bytes().endswith(b"?")
             assert not [one for one in inspection.inspect(folder / "log") if one.damage]
             assert sorted(plain_reader.read(folder / "log")) == [2, 3]
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A local journal with a few segments that is removed."""
+
+    def live(self, folder: Path, recording: Recording) -> None:
+        log = folder / "log"
+        journal = LocalJournal(log, segment_bytes_max=4_100)
+        for text in TEXTS[:2]:
+            journal.append(lines(text))
+        journal.close()
+        recording.tell("there")
+        local.remove_log(log)
+        recording.tell("dropped")
+
+    def live_again(self, folder: Path, recording: Recording) -> None:
+        local.remove_log(folder / "log")
+
+    def check(self, folder: Path, told: list[Any]) -> None:
+        """All of it is there, or nothing: never a log that lacks some. Once it was told so, it stays away;
+        and another one may be begun in its place."""
+        log = folder / "log"
+        if (log / "manifest.json").exists():
+            assert "dropped" not in told
+            if "there" in told:
+                assert _texts_in(log) == TEXTS[:2]
+        elif told:
+            journal = LocalJournal(log)
+            journal.append(lines("another"))
+            journal.close()
+            assert _texts_in(log) == ["another"]
+
+
+def _texts_in(log: Path) -> list[str] | None:
+    """None where a file of it is gone."""
+    try:
+        return [row[0].decode() for row in plain_reader.read(log).values()]
+    except FileNotFoundError:
+        return None
 
 
 # --- a node -------------------------------------------------------------------------------------------
@@ -219,10 +274,10 @@ class QuietNode:
 
     def live(self, folder: Path, recording: Recording) -> None:
         node = Node(folder / "node", Security())
-        replica = node.replica_for(FENCED)
-        replica.append([Append(1, _records(FENCED), known=0)])
-        replica.settle()
+        appends = _appends(node)
+        until(lambda: "mark" in recording.synced)
         recording.tell("quiet")
+        appends.end()
         node.close()
 
     def live_again(self, folder: Path, recording: Recording) -> None:
@@ -234,6 +289,32 @@ class QuietNode:
             node = Node(folder / "node", Security())
             assert node.damaged() == [("log", 2)]
             node.close()
+
+
+@dataclass(frozen=True)
+class LeftNode(QuietNode):
+    """The same where the producer has gone before it had been quiet for long."""
+
+    def live(self, folder: Path, recording: Recording) -> None:
+        node = Node(folder / "node", Security())
+        with patch.object(node_server, "SETTLE_S", LONG_S):
+            _appends(node).end()
+        recording.tell("left")
+        node.close()
+
+
+class _Unheard:
+    """A producer that listens to no answer."""
+
+    def write(self, answer: object) -> None: ...
+
+
+def _appends(node: Node) -> node_server._Committing:
+    """A stream that has brought some records."""
+    appends = node_server._Committing(node, node.replica_for(FENCED), _Unheard())
+    appends.start()
+    appends.take(Append(1, _records(FENCED), known=0), 1)
+    return appends
 
 
 @dataclass(frozen=True)
@@ -300,6 +381,7 @@ class Registered:
 
     def check(self, folder: Path, told: list[Any]) -> None:
         """All that was saved, or one thing more, as a whole; and its loss is noticed."""
+        assert not told or (folder / "c").exists()
         if told and told[-1][0] == "made":
             shutil.copytree(folder / "c", folder / "lost")
             (folder / "lost/coordinator.db").unlink()
@@ -346,8 +428,3 @@ def _hurt(recording: Recording, path: Path) -> None:
 def _flip_last_byte(path: Path) -> None:
     data = path.read_bytes()
     path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-
-
-def _until(condition: Any) -> None:
-    while not condition():
-        threading.Event().wait(0.001)

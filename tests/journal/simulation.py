@@ -302,9 +302,14 @@ class World:
             self.rng.choice(down).up = True
 
     def spared(self, name: NodeId, number: int) -> bool:
-        """What is lost leaves another replica: the next may go when this one has been replaced."""
-        nodes = self.log[number].nodes
-        return name not in nodes or any(self.nodes[other].has(number) for other in nodes - {name})
+        """What is lost leaves another replica: the next may go when this one has been replaced. Whoever has
+        told of a copy counts, heard or not: an end may rest on it."""
+        segment, kinds = self.log[number], ["copied"]
+        counted = set(segment.nodes)
+        if segment.end is None:
+            kinds, counted = ["fenced"], counted | set(segment.fenced)
+        counted |= {one.sender for one in self.net if one.segment == number and one.kind in kinds}
+        return name not in counted or all(self.nodes[other].has(number) for other in counted - {name})
 
     def node_loses_disk(self) -> None:
         """Who comes back with another disk is another node."""

@@ -185,12 +185,33 @@ def the_shorter_of_two_replicas_was_copied_and_is_lost(stage: Stage) -> None:
     stage.must_end(1, end=1)
 
 
+def a_copy_that_was_told_is_lost(stage: Stage) -> None:
+    """Its answer is under way, and an end may rest on it: that is the one loss that two replicas survive."""
+    stage.owns("p0")
+    stage.begins("p0")
+    stage.commits("p0")
+    stage.owns("p1")
+    stage.silence("n0")
+    stage.coordinates("fence", "fenced")
+    stage.coordinates("copy")
+    for _ in range(2):
+        stage.copies_move()
+    stage.must(stage.spared("n2", 1), "one of them may be lost")
+    stage.nodes["n2"].lose_files(1, noticed=False)
+    stage.must(not stage.spared("n1", 1), "and no other before it is made good")
+    stage.must(stage.spared("n3", 1), "but whoever has nothing of it")
+    stage.carry("fenced")
+    stage.coordinates()
+    stage.must_end(1, end=1)
+
+
 ALL: tuple[Callable[[Stage], None], ...] = (
     acknowledgements_of_an_earlier_segment,
     a_producer_wakes_up_behind_a_trim,
     an_open_replica_loses_its_files,
     a_copy_is_lost_and_a_shorter_one_ordered,
     the_shorter_of_two_replicas_was_copied_and_is_lost,
+    a_copy_that_was_told_is_lost,
 )
 SHOWN: dict[str, Callable[[Stage], None]] = {
     "acks_kept": acknowledgements_of_an_earlier_segment,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -15,6 +16,7 @@ from tests.journal.cluster import Cluster
 from tests.journal.processes import ended, run, start
 from tests.journal.served import OPEN, served, served_coordinator, served_node, until
 from tests.journal.world import at, content, lines, texts
+from tests.patience import PATIENCE_S
 from tests.ports import free_port
 from truecut.errors import ExitCode, TruecutError
 from truecut.journal.frame import APPEND_HEADS_BYTES_MAX, encode, parse_header, size_of
@@ -341,10 +343,12 @@ def test_a_log_waits_for_enough_nodes(tmp_path: Path) -> None:
         document = json.loads(run("status", *place, "--json").stdout)
         assert document["logs"][0]["waiting"]["code"] == "TC6040"
         assert writing.poll() is None
+        assert writing.stderr is not None
+        assert select.select([writing.stderr], [], [], PATIENCE_S)[0], "it tells that it waits"
+        assert "waiting: TC6040" in writing.stderr.readline()
         late.start()
         written = ended(writing)
         assert (written.returncode, written.stdout) == (0, f"{at(1)}\n{at(2)}\n")
-        assert "waiting: TC6040" in written.stderr
         read = run("read", *place, "--log", "log")
         assert (read.returncode, read.stdout) == (0, "one\ntwo\n")
         assert run("status", *place).returncode == 0

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.journal import plain_reader
 from tests.journal.served import OPEN, served_coordinator, served_node, until
 from tests.journal.world import at, content, lines, numbered
 from truecut.errors import ExitCode, TruecutError
@@ -58,6 +59,16 @@ def test_an_open_replica_whose_files_are_gone_is_damaged(tmp_path: Path) -> None
         node.close()
 
 
+def test_a_node_that_lost_its_files_says_so_whatever_it_is_asked_first(tmp_path: Path) -> None:
+    """Also when that is a copy: it cannot help to decide, and another one has to take its place."""
+    _with_five(tmp_path)
+    shutil.rmtree(tmp_path / "logs")
+    node = Node(tmp_path, OPEN)
+    assert node.copy(FIRST, source="127.0.0.1:1", length=0, sealed=False) is None
+    assert node.damaged() == [("log", 1)]
+    node.close()
+
+
 def test_a_trimmed_segment_is_not_begun_again(tmp_path: Path) -> None:
     """Its files are gone for good; whoever still wants to write to it, or to fence it, is told."""
     _with_five(tmp_path)
@@ -72,6 +83,28 @@ def test_a_trimmed_segment_is_not_begun_again(tmp_path: Path) -> None:
         node = Node(tmp_path, OPEN)
     assert node.replica_for(SECOND).append([Append(1, RECORDS, known=0)]) == (5, "appended")
     node.close()
+
+
+@pytest.mark.parametrize("length", [0, 3, 5])
+def test_a_copy_that_has_enough_already_is_told_again(tmp_path: Path, length: int) -> None:
+    """It was made of a longer replica that is gone since; the coordinator has forgotten it, asks for one of
+    a shorter replica. Nothing is fetched or moved, and what it has counts: otherwise the segment's end would
+    be waited for for ever."""
+    _with_five(tmp_path)
+    node = Node(tmp_path, OPEN)
+    assert node.fence(FIRST) == 5
+    for _ in range(2):
+        assert node.copy(FIRST, source="127.0.0.1:1", length=length, sealed=False) == 5
+        found = plain_reader.read_replica(_state(tmp_path)).values()
+        assert [row[0] for row in found] == [record.payload for record in RECORDS]
+        assert not list(tmp_path.rglob("quarantine"))
+        node.close()
+        node = Node(tmp_path, OPEN)
+    node.close()
+
+
+def _state(folder: Path) -> Path:
+    return FIRST.file_in(folder / "logs").with_suffix(".state")
 
 
 def test_a_segment_that_was_trimmed_without_this_node_is_not_begun(tmp_path: Path) -> None:

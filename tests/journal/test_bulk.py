@@ -11,6 +11,7 @@ import threading
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,6 +24,7 @@ from tests.journal.served import ANYWHERE, served, served_coordinator, served_no
 from tests.patience import PATIENCE_S
 from truecut.config.secret import Secret
 from truecut.errors import TruecutError
+from truecut.journal.frame import whole
 from truecut.journal.record import Damaged, Record
 from truecut.journal.replicated import node_server
 from truecut.journal.replicated.bulk import SECRET_BYTES, BulkServer, Pieces, fetch
@@ -160,6 +162,20 @@ def test_only_what_was_asked_for_is_believed(bulk: BulkServer, node: Node) -> No
     ):
         with pytest.raises(Damaged):
             _entries(fetch(HOST, _hurt(_promise(bulk, node, after=0, upto=4), **changed)))
+
+
+def test_frames_that_do_not_follow_each_other_are_refused(bulk: BulkServer) -> None:
+    """A node that leaves one out, sends one twice, or begins anew: what came before is right, and no more."""
+    one, two, three = (
+        whole([Record(bytes(n))], log_id=HOME.start.log_id, first=HOME.start.first + n, epoch=HOME.token)
+        for n in range(3)
+    )
+    for sent in ([one, three], [one, one], [two, one]):
+        found = fetch(HOST, {**BELONGS, **bulk.promise(partial(iter, sent))})
+        assert len(list(next(found)[1])) == 1
+        with pytest.raises(Damaged):
+            next(found)
+    assert len(_entries(fetch(HOST, {**BELONGS, **bulk.promise(partial(iter, [one, two, three]))}))) == 3
 
 
 def test_a_ticket_is_good_once_and_nothing_else_is(bulk: BulkServer, node: Node) -> None:

@@ -4,6 +4,7 @@ told stays true, a crash is never taken for damage, and each sync, taken away, i
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ import pytest
 from tests.journal.crashes import Crashes, Life, is_missed
 from tests.journal.lives import (
     Appended,
+    Closed,
     Copied,
+    Dropped,
+    LeftNode,
     Mended,
     Quiet,
     QuietNode,
@@ -32,22 +36,26 @@ def no_real_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
 LIVES: tuple[Life, ...] = (
     Written(),
     Quiet(),
+    Closed(),
     Repaired(),
+    Dropped(),
     Appended(),
     Copied(),
     QuietNode(),
+    LeftNode(),
     Mended(),
     Registered(),
 )
 MISSED_BY: dict[str, tuple[Life, ...]] = {
-    "folder": (Written(), Appended()),
+    "folder": (Written(), Appended(), Registered()),
     "segment": (Written(), Appended()),
     "segment_name": (Written(), Appended()),
     "frame": (Written(), Appended()),
-    "mark": (Quiet(), QuietNode()),
+    "mark": (Quiet(), Closed(), QuietNode(), LeftNode()),
     "found": (Written(),),
     "manifest": (Written(),),
     "manifest_name": (Written(),),
+    "dropped": (Dropped(),),
     "quarantine": (Repaired(), Mended()),
     "quarantine_name": (Mended(),),
     "identity": (Appended(),),
@@ -101,3 +109,25 @@ def test_sqlite_has_to_sync(level: str, folder: Path, monkeypatch: pytest.Monkey
     """What stands for the registry's syncs, turned down, is missed, too."""
     monkeypatch.setattr(disk, "sync_commits", lambda found: found.execute(f"PRAGMA synchronous = {level}"))
     assert is_missed(Registered(), folder, "nothing")
+
+
+OTHER_WAYS = re.compile(
+    r"\bos\.(fsync|fdatasync|pwritev?|write|unlink|remove|rmdir|rename|replace|link|truncate|ftruncate|mkdir|makedirs)\b"
+    r"|\.(unlink|rmdir|rename|touch|write_text|write_bytes|symlink_to|hardlink_to)\("
+    r"|\bshutil\b|\bopen\([^)]*[\"'][rb+]*[wax+]"
+)
+
+
+def test_nothing_goes_past_the_disk() -> None:
+    """A call that changes a folder or a file beside journal/disk.py would be tested by no crash. What locks
+    is of no content."""
+    package = Path(disk.__file__).parent
+    calls = [
+        f"{path.relative_to(package)}: {line.strip()}"
+        for path in package.rglob("*.py")
+        if path != Path(disk.__file__)
+        for line in path.read_text().splitlines()
+        for found in OTHER_WAYS.finditer(line)
+        if not line[: found.end()].endswith("disk.rename(")
+    ]
+    assert calls == []

@@ -12,15 +12,16 @@ import pytest
 from tests.journal.world import at, content, lines, numbered, plain_content, texts
 from truecut.errors import ExitCode, TruecutError
 from truecut.journal import inspection
-from truecut.journal.frame import encode
+from truecut.journal.frame import decode, encode, whole
 from truecut.journal.local import LocalJournal
 from truecut.journal.manifest import read_manifest
 from truecut.journal.reader import LocalReader
-from truecut.journal.record import Record
+from truecut.journal.record import Damaged, Record
 from truecut.journal.scan import scan
 from truecut.journal.segment import PAGE_BYTES
 
 RECORDS = numbered(1, 9)
+NEVER = Record(b"never acknowledged")
 
 
 @pytest.fixture
@@ -108,7 +109,7 @@ def test_a_shorter_file_is_never_taken_for_all(log: Path) -> None:
 
 def test_a_torn_tail_is_cut_off(log: Path, tmp_path: Path) -> None:
     """A crash leaves any part of a frame behind what is committed: the next writer goes on without it."""
-    tail = _frame_behind(log)
+    tail = _frame_behind(log, NEVER)
     for size in range(1, len(tail)):
         ours = tmp_path / f"cut-{size}"
         shutil.copytree(log, ours)
@@ -122,13 +123,15 @@ def test_a_torn_tail_is_cut_off(log: Path, tmp_path: Path) -> None:
 
 
 def test_a_payload_may_hold_frames(log: Path, tmp_path: Path) -> None:
-    """Of another log at the same place and by a writer of the same epoch, of this log from before, whole
-    segments: in a write that a crash cut short they are not taken for good frames behind it."""
+    """Of another log at the same place and by a writer of the same epoch, of this log from before, by another
+    of its writers at places that are still to come, whole segments: in a write that a crash cut short they
+    are not taken for good frames behind it."""
     other = LocalJournal(tmp_path / "other", segment_bytes_max=5_000)
     for _ in range(3):
         other.append(numbered(1, 30))
     other.close()
     payload = b"".join(path.read_bytes() for one in (tmp_path / "other", log) for path in one.glob("*.log"))
+    payload += _frame_behind(log, NEVER, ahead=20, later=1) + _frame_behind(log, NEVER, ahead=20, later=-1)
     tail = _frame_behind(log, Record(payload + b"the end"))
     for size in (len(tail) - 1, len(tail) - 7, len(tail) // 2):
         ours = tmp_path / f"cut-{size}"
@@ -142,9 +145,20 @@ def test_a_payload_may_hold_frames(log: Path, tmp_path: Path) -> None:
     assert plain_content(log) == [*RECORDS, Record(payload + b"the end")]
 
 
+def test_a_frame_without_records_is_none(log: Path) -> None:
+    """Nobody writes one, and no place could be told of it: at a log's end it is cut off, and one that comes
+    over the wire is not as it was sent."""
+    _append_bytes(log, _frame_behind(log))
+    assert _served(log) == RECORDS
+    LocalJournal(log).close()
+    assert plain_content(log) == RECORDS
+    with pytest.raises(Damaged):
+        decode(memoryview(whole([], log_id=bytes(16), first=1, epoch=1)))
+
+
 def test_a_good_frame_behind_a_bad_one_is_damage(log: Path) -> None:
     """Even where nothing says that it was committed: syncs are one frame, so no crash leaves that behind."""
-    tail = _frame_behind(log)
+    tail = _frame_behind(log, NEVER)
     _append_bytes(log, tail[:-1] + b"?" + tail)
     assert _served(log) == RECORDS
     assert _damage_is_known(log)
@@ -172,16 +186,17 @@ def test_a_repair_goes_on_behind_the_damage(log: Path) -> None:
     journal.close()
 
 
-def _frame_behind(log: Path, record: Record = Record(b"never acknowledged")) -> bytes:  # noqa: B008
-    """The bytes of one more frame, as the open segment's writer would have written it."""
+def _frame_behind(log: Path, *records: Record, ahead: int = 0, later: int = 0) -> bytes:
+    """The bytes of one more frame, as the open segment's writer would have written it, or another one further
+    on."""
     manifest = read_manifest(log)
     assert manifest is not None
     assert manifest.open is not None
     start = manifest.open.start
     reach = scan(log / start.name, start).reach
-    log_id, epoch = start.log_id, start.epoch
-    _, head = encode([record], log_id=log_id, first=reach.last + 1, epoch=epoch, previous_crc=reach.crc)
-    return head + record.payload
+    first, epoch = reach.last + 1 + ahead, start.epoch + later
+    _, head = encode(records, log_id=start.log_id, first=first, epoch=epoch, previous_crc=reach.crc)
+    return head + b"".join(record.payload for record in records)
 
 
 def _append_bytes(log: Path, data: bytes) -> None:

@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.journal import plain_reader
 from tests.journal.cluster import Cluster
 from tests.journal.processes import Follower, Writer, check
 from tests.patience import PATIENCE_S
+from truecut.journal.replicated.producer import ReplicatedJournal
 from truecut.journal.replicated.reader import ReplicatedReader
 
 DOWN_S = 1.0
@@ -139,7 +141,8 @@ class Trial:
         self.wait_for_more()
 
     def reconcile(self) -> None:
-        """Everything that was acknowledged, and everything that was ever read."""
+        """Everything that was acknowledged, and everything that was ever read; by our reader, and by one that
+        shares nothing with it."""
         self.writers[-1].process.kill()
         self.writers[-1].end()
         acknowledged = max(place for writer in self.writers for place in writer.acknowledged)
@@ -151,6 +154,21 @@ class Trial:
         for follower in self.followers:
             assert follower.read == list(enumerate(found[: len(follower.read)], start=1))
         reader.close()
+        assert self.on_disk() == dict(enumerate(found, start=1))
+
+    def on_disk(self) -> dict[int, str]:
+        """What the nodes' files say by the format alone, once the last segment has been ended, too. Replicas
+        that several nodes have agree."""
+        ReplicatedJournal(self.cluster.address, "log").close()
+        self.cluster.wait_for(
+            lambda status: (
+                not any(log["unsealed"] for log in status["logs"])
+                and not any(node["damaged"] for node in status["nodes"])
+            )
+        )
+        nodes = [self.cluster.folder / f"n{n}" for n in range(len(self.cluster.nodes))]
+        rows = plain_reader.read_nodes(nodes, "log")
+        return {number: row[0].decode() for number, row in rows.items()}
 
     def stop(self) -> None:
         for writer in self.writers:

@@ -7,7 +7,7 @@ import os
 import resource
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -341,6 +341,50 @@ def test_a_full_disk_while_it_is_trimmed_is_said_and_removes_nothing(tmp_path: P
     journal.trim(before=at(3))
     assert journal.oldest() == at(3)
     journal.close()
+
+
+def test_what_is_not_the_logs_stays_beside_it(tmp_path: Path) -> None:
+    """Its folder may hold logs of another kind: neither a writer that opens it nor the log's end takes them
+    away; what a writer of the log has left behind goes."""
+    theirs = {name: f"the user's {name}" for name in ("app.log", "app.index", "2026-01-01.log")}
+    for name, text in theirs.items():
+        (tmp_path / name).write_text(text)
+    left = tmp_path / "00000000000000000001-00000009.log"
+    left.write_text("begun by a writer that was killed")
+    journal = LocalJournal(tmp_path)
+    journal.append(lines("a"))
+    journal.close()
+    assert not left.exists()
+    assert {name: (tmp_path / name).read_text() for name in theirs} == theirs
+    local.remove_log(tmp_path)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == theirs
+    left.write_text("a segment with a name of ours, where no log is")
+    local.remove_log(tmp_path)
+    assert left.exists()
+
+
+@pytest.mark.parametrize("steps", range(8))
+def test_a_log_s_end_that_was_cut_short_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    """By whoever removes it again: nothing of it stays behind for ever."""
+    folder = tmp_path / "log"
+    journal = LocalJournal(folder, segment_bytes_max=4_100)
+    for text in ("a", "b", "c"):
+        journal.append(lines(text * 60))
+    journal.close()
+    real, done = disk.remove, iter(range(steps))
+
+    def remove(path: Path) -> None:
+        if next(done, None) is None:
+            raise KeyboardInterrupt
+        real(path)
+
+    with monkeypatch.context() as killed, suppress(KeyboardInterrupt):
+        killed.setattr(disk, "remove", remove)
+        local.remove_log(folder)
+    local.remove_log(folder)
+    assert not folder.exists()
 
 
 class Late(LocalReader):

@@ -12,6 +12,7 @@ import errno
 import os
 import sqlite3
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
@@ -24,6 +25,7 @@ Sync = Literal[
     "found",  # what a killed writer may have left in memory only, before an end is written down
     "manifest",
     "manifest_name",
+    "dropped",  # a log's end, before its segments go
     "quarantine",  # what is damaged, before another file comes in its place
     "quarantine_name",
     "identity",  # of a node
@@ -132,8 +134,15 @@ def link(path: Path, other: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """If it is there. Never synced: what a crash brings back is removed by whoever finds it."""
+    """If it is there. Only a log's end is synced: what else a crash brings back is removed by whoever finds
+    it."""
     path.unlink(missing_ok=True)
+
+
+def remove_folder(folder: Path) -> None:
+    """If nothing is in it: what is left there is somebody else's."""
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def sync_folder(folder: Path, name: Sync) -> None:

@@ -16,7 +16,6 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -27,6 +26,7 @@ from truecut.journal import disk, faults
 from truecut.journal.contract import Entry, Outline
 from truecut.journal.frame import size_of
 from truecut.journal.manifest import (
+    LOCK_NAME,
     MANIFEST_NAME,
     Manifest,
     Segment,
@@ -38,7 +38,7 @@ from truecut.journal.manifest import (
 from truecut.journal.reader import LocalReader
 from truecut.journal.record import Damaged, Record
 from truecut.journal.scan import scan
-from truecut.journal.segment import Reach, SegmentWriter, read_start
+from truecut.journal.segment import Reach, SegmentWriter, is_segment_name, read_start
 from truecut.journal.submission import Submission, position_after
 from truecut.model.position import Position
 
@@ -47,6 +47,8 @@ FRAME_BYTES_MAX = 8 << 20
 SUBMITTED_BYTES_MAX = 64 << 20
 MARK_DELAY_S = 0.02  # until the mark of a log that has gone quiet is durable, too
 FULL_DELAY_S = 0.5  # between two attempts while the disk is full
+
+_LOCKS = ("writer.lock", LOCK_NAME)
 
 _T = TypeVar("_T")
 
@@ -312,7 +314,7 @@ class LocalJournal:
 
 def _lock_writer(folder: Path, *, insist: bool) -> int:
     """A courtesy: it tells a second writer before it does harm to the first. Safety is the epoch's."""
-    lock = os.open(folder / "writer.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    lock = os.open(folder / _LOCKS[0], os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -354,27 +356,30 @@ def _finish_open_segment(folder: Path, manifest: Manifest) -> Manifest:
 
 def _remove_strays(folder: Path, manifest: Manifest) -> None:
     """Segments that were begun or trimmed by somebody who did not live to write it down."""
-    named = {one.start.name for one in manifest.segments}
+    _remove_all_but(folder, kept=frozenset(one.start.name for one in manifest.segments))
+
+
+def _remove_all_but(folder: Path, *, kept: frozenset[str]) -> None:
+    """Segments, by their names. Whatever else is called `.log` there is somebody's own."""
     for path in folder.glob("*.log"):
-        if path.name not in named:
+        if is_segment_name(path.name) and path.name not in kept:
             _remove(path)
 
 
 def _remove(path: Path) -> None:
-    disk.remove(path)
     disk.remove(path.with_suffix(".index"))
+    disk.remove(path)  # last: by its name the rest is found
 
 
 def remove_log(folder: Path) -> None:
-    """A log that nobody writes to or reads any more, and nothing else that is in its folder."""
-    manifest = read_manifest(folder) if folder.is_dir() else None
-    if manifest is None:
+    """A log that nobody writes to or reads any more, and nothing else that is in its folder. Killed at any
+    step, it leaves the log as it was, or none; then whoever calls this again removes the rest."""
+    is_there = folder.is_dir() and read_manifest(folder) is not None
+    if not is_there and not (folder / LOCK_NAME).exists():
         return
-    _remove_strays(folder, manifest)
-    (folder / MANIFEST_NAME).unlink()
-    for one in manifest.segments:
-        _remove(folder / one.start.name)
-    for name in ("writer.lock", "manifest.lock"):
-        (folder / name).unlink(missing_ok=True)
-    with suppress(OSError):  # it holds something that is not ours
-        folder.rmdir()
+    disk.remove(folder / MANIFEST_NAME)
+    disk.sync_folder(folder, "dropped")  # or a crash may bring it back without its segments: that is damage
+    _remove_all_but(folder, kept=frozenset())
+    for name in (f"{MANIFEST_NAME}.tmp", *_LOCKS):
+        disk.remove(folder / name)
+    disk.remove_folder(folder)

@@ -19,6 +19,7 @@ from truecut.journal.document import read_document, write_document
 from truecut.journal.segment import Reach, Start
 
 MANIFEST_NAME = "manifest.json"
+LOCK_NAME = "manifest.lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def stamp_of(folder: Path) -> tuple[int, int, int]:
 @contextmanager
 def changing(folder: Path) -> Iterator[None]:
     """Nobody else changes the manifest during the block."""
-    lock = os.open(folder / "manifest.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    lock = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

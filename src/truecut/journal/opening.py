@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from truecut.config.settings import SourceSettings
 from truecut.journal.contract import JournalReader
 from truecut.journal.reader import LocalReader
 from truecut.journal.security import Security
@@ -21,6 +22,15 @@ class Where:
 
     def __str__(self) -> str:
         return self.folder if self.folder is not None else f"{self.log} at {self.coordinator}"
+
+
+def journal_of(source: SourceSettings) -> Where:
+    """Where a source's changes are captured."""
+    journal = source.journal
+    assert journal is not None, "the file's own, or its default"
+    if journal.coordinator is None:
+        return Where(folder=str(journal.path))
+    return Where(coordinator=journal.coordinator, log=source.pipeline, security=Security.read())
 
 
 def open_reader(where: Where) -> JournalReader:

@@ -6,6 +6,7 @@ import os
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -156,8 +157,9 @@ def scan(path: Path, start: Start) -> Scanned:
 
 def offset_of(path: Path, start: Start, number: int, *, end: int) -> int:
     """Where to begin to read for a record: at a frame at or before it."""
-    index = path.with_suffix(".index")
-    data = index.read_bytes() if index.exists() else b""
+    data = b""
+    with suppress(FileNotFoundError):  # it is lost, or goes with a segment that is trimmed
+        data = path.with_suffix(".index").read_bytes()
     whole = (HINT.unpack_from(data, at) for at in range(0, len(data) - HINT.size + 1, HINT.size))
     hints: list[tuple[int, int]] = [
         (first, offset) for first, offset, crc in whole if _hint_crc(first, offset) == crc

@@ -8,6 +8,7 @@ beside a segment is a hint: whoever follows it checks what it finds.
 from __future__ import annotations
 
 import os
+import re
 import struct
 import zlib
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ _MAGIC = b"TCJSEG1\n"
 _START = struct.Struct("<8s16sQQIII")
 _MARK = struct.Struct("<QQIQI")
 _MARKS_AT = (512, 1024)  # in sectors of their own: a torn one leaves the other
+_NAME = re.compile(r"\d{20}-\d{8,}\.log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,11 @@ class Reach:
     def of_none(start: Start) -> Reach:
         """Of a segment without a frame."""
         return Reach(start.first - 1, start.generation, PAGE_BYTES, start.previous_crc)
+
+
+def is_segment_name(name: str) -> bool:
+    """Whether a file is called as a segment is: nothing else in a log's folder is the log's."""
+    return _NAME.fullmatch(name) is not None
 
 
 def read_start(path: Path) -> Start:

@@ -17,16 +17,17 @@ from dataclasses import asdict, dataclass
 from typing import TypeVar
 
 from truecut.core import segment_log as core
-from truecut.errors import Fault, Retry, TruecutError, require
+from truecut.errors import Fault, TruecutError, require
 from truecut.journal import faults as journal_faults
 from truecut.journal.contract import Entry, Outline
 from truecut.journal.frame import size_of, whole
 from truecut.journal.record import Record
 from truecut.journal.replicated import faults
+from truecut.journal.replicated.patient_peer import PatientPeer
 from truecut.journal.replicated.reader import ReplicatedReader
 from truecut.journal.replicated.state_file import Home
 from truecut.journal.replicated.stream import ReplicaStream
-from truecut.journal.replicated.wire import Message, Peer
+from truecut.journal.replicated.wire import Message
 from truecut.journal.security import Security
 from truecut.journal.submission import Submission, position_after
 from truecut.model.position import Position
@@ -39,8 +40,6 @@ CHUNKS_ON_THE_WAY = 4  # small ones; then what is submitted waits and is sent to
 SUBMITTED_BYTES_MAX = 64 << 20
 ANSWER_TIMEOUT_S = 2.0  # of a replica that has something to write
 PUBLISH_S = 0.005  # until the committed position of a log that has gone quiet is told to the nodes
-AGAIN_S = 0.1  # between two questions to a coordinator that does not answer
-OPEN_S = 5.0  # for the coordinator, when the log is opened
 CLOSE_S = 10.0  # for what was submitted to be committed, once the journal is closed
 
 _T = TypeVar("_T")
@@ -72,14 +71,14 @@ class ReplicatedJournal:
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> None:
         self._security = security or Security()
-        self._coordinator = Peer(coordinator, self._security)
+        self._coordinator = PatientPeer(coordinator, self._security)
         self._log = log
         self._bytes_max = bytes_max
         self._kept_bytes = 0  # on each replica, without the open segment
         self._segment_bytes_max = segment_bytes_max
         self._answer_timeout_s = answer_timeout_s
         self._reader = ReplicatedReader(coordinator, log, security=self._security)
-        granted = _granted(self._coordinator, {"log": log, "replicas": replicas})
+        granted = self._coordinator.granted({"log": log, "replicas": replicas})
         self._log_id = granted["log_id"]
         self._state = core.granted(token=granted["token"])
         self._after = granted["last"]  # the segment behind which the next one comes
@@ -103,7 +102,6 @@ class ReplicatedJournal:
         self._resting = False  # the deciding thread, until something happens
         self._waiting = 0  # threads that want to submit
         self._broken: TruecutError | None = None
-        self._hindrance: Fault | None = None
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
@@ -143,7 +141,7 @@ class ReplicatedJournal:
 
     def hindrance(self) -> Fault | None:
         """Why appends wait, while they do."""
-        return self._hindrance
+        return self._coordinator.hindrance
 
     def append(self, records: Sequence[Record], *, expected_last: Position | None = None) -> Position:
         """Durable on all replicas when it returns."""
@@ -423,31 +421,11 @@ class ReplicatedJournal:
             self._closing_end = None
 
     def _ask(self, action: str, request: Message, *, until: Callable[[], bool]) -> Message | None:
-        """Until there is an answer; what it waits for is the hindrance meanwhile."""
         owned = {"log": self._log, "token": self._state.token, **request}
-        while True:
-            answer = self._persistently(lambda: self._coordinator.ask(action, owned), until)
-            if answer is None or "waiting" not in answer:
-                return answer
-            told = answer["waiting"]
-            self._hindrance = Fault(told["code"], told["message"], told["fix"], Retry.RETRYABLE)
-            if until():
-                return None
+        return self._coordinator.ask_until(until, action, owned)
 
-    def _persistently(self, ask: Callable[[], _T], until: Callable[[], bool] | None = None) -> _T | None:
-        """As long as only time can help; why it waits is the hindrance meanwhile."""
-        while not (until or self._out_of_time)():
-            try:
-                answer = ask()
-            except TruecutError as error:
-                if error.fault.retry is not Retry.RETRYABLE:
-                    raise
-                self._hindrance = error.fault
-                time.sleep(AGAIN_S)
-            else:
-                self._hindrance = None
-                return answer
-        return None
+    def _persistently(self, ask: Callable[[], _T]) -> _T | None:
+        return self._coordinator.persistently(self._out_of_time, ask)
 
     def _break(self, error: TruecutError) -> None:
         """For good: another writer owns the log. What was not answered may or may not be in it."""
@@ -458,15 +436,3 @@ class ReplicatedJournal:
             self._changed.notify_all()
         for submission in pending:
             submission.answer.set_exception(error)
-
-
-def _granted(coordinator: Peer, request: Message) -> Message:
-    """Grant. A coordinator that is not there is waited for briefly: whoever opens a log wants to know."""
-    deadline = time.monotonic() + OPEN_S
-    while True:
-        try:
-            return coordinator.ask("coordinator.open", request)
-        except TruecutError as error:
-            if error.fault.retry is not Retry.RETRYABLE or time.monotonic() > deadline:
-                raise
-        time.sleep(AGAIN_S)
