@@ -184,7 +184,7 @@ FAULTS: dict[str, tuple[str, Leaves]] = {
     "skips_a_position": ("TransactionNeverSplit|BufferPositionBound", {"delivery.changes": _one_further}),
     "never_recovers": (
         "EverySinkBecomesCurrent|RequestsAnswered",
-        {"delivery.start_recovery": lambda state, now_ms, late: (state, [])},
+        {"delivery.start_recovery": lambda state, now_ms, lane: (state, [])},
     ),
     "sink_moves_all_copies": (
         "BufferPositionBound",
@@ -194,13 +194,13 @@ FAULTS: dict[str, tuple[str, Leaves]] = {
         "FlushStateConsistency|BufferPositionBound",
         {"answers.committed": _all_told},
     ),
-    "resume_not_durable": ("RequestKept", {"delivery.resumed": _resumed_in_memory}),
+    "resume_not_durable": ("RequestKept", {"wishes.resumed": _resumed_in_memory}),
     "resume_not_told": (
         "RequestsAnswered|FlushStateConsistency",
         {"delivery.persists": _persists_without_request},
     ),
     "only_places_persisted": ("RequestsAnswered", {"delivery.differs": _only_places_differ}),
-    "resumed_unshaped": ("AppendExactlyOnce", {"delivery.resumed": _resumed_unshaped}),
+    "resumed_unshaped": ("AppendExactlyOnce", {"wishes.resumed": _resumed_unshaped}),
     "accept_already": (
         "AppendExactlyOnce|CursorMonotonicity|FlushStateConsistency",
         {"delivery.replaces": _same_edition},

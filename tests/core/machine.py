@@ -15,6 +15,7 @@ from truecut.core.delivery import (
     SinkState,
     Wave,
 )
+from truecut.core.state import Lane
 from truecut.errors import Fault, Retry
 from truecut.model.cursor import CopyState, Cursor, Hold, Version
 from truecut.model.order import Receipt
@@ -76,16 +77,16 @@ def recovered(
     return told(state, cursors)
 
 
-def told(state: Delivery, cursors: Mapping[str, Cursor], *, late: bool = False) -> Delivery:
+def told(state: Delivery, cursors: Mapping[str, Cursor], *, lane: Lane = "punctual") -> Delivery:
     """Recovery of whoever is due, as the sinks answer it."""
-    state, effects = delivery.start_recovery(state, now_ms=NEVER, late=late)
+    state, effects = delivery.start_recovery(state, now_ms=NEVER, lane=lane)
     assert effects
     while effects:
         (effect,) = effects
         assert isinstance(effect, Recover)
         receipts = [Receipt(n, epoch, "applied", cursor=cursors[n]) for n, (epoch, _) in effect.sinks.items()]
         state, _ = delivery.recovered(state, receipts, now_ms=0)
-        state, effects = delivery.start_recovery(state, now_ms=NEVER, late=late)
+        state, effects = delivery.start_recovery(state, now_ms=NEVER, lane=lane)
     return state
 
 

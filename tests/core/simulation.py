@@ -18,6 +18,7 @@ from tests.core.laws import Broken
 from tests.core.world import STOPPED, TABLES, Job, Sink, Source, Task
 from truecut.core import delivery
 from truecut.core.delivery import CopySettings, Delivery, RaiseToken, Recover, RunWave, SinkState, Wave
+from truecut.core.state import LANES
 from truecut.errors import Fault, Retry
 from truecut.model.order import Order, Receipt, TableOrder
 from truecut.model.position import Position
@@ -191,8 +192,8 @@ class Simulation:
         return self.leases[name] == (runner.name, runner.state.sinks[name].token)
 
     def _recover(self, runner: Runner) -> None:
-        for late in (False, True):
-            self._carry_out(runner, *delivery.start_recovery(runner.state, now_ms=NEVER, late=late))
+        for lane in LANES:
+            self._carry_out(runner, *delivery.start_recovery(runner.state, now_ms=NEVER, lane=lane))
 
     def _start(self, runner: Runner) -> None:
         """Whatever may start, in any order, until something does."""

@@ -25,7 +25,8 @@ from tests.core.machine import (
 )
 from truecut.core import answers, delivery
 from truecut.core.delivery import CHANGED_CODE, GAP_CODE, Copy, CopyOrder, CopySettings, Delivery
-from truecut.model.cursor import CopyState, Hold, Version
+from truecut.core.state import Lane
+from truecut.model.cursor import SHAPE_CODES, UNTOLD_CODES, CopyState, Hold, Version
 from truecut.model.order import Receipt, TableOrder
 from truecut.model.table import Mode
 
@@ -128,6 +129,24 @@ def test_an_append_table_behind_a_gap_is_held_until_told_twice() -> None:
     assert of(state, T).durable == Version(1, at(3), GAP_CODE, 7)
     assert delivery.resume_table(state, T, asked=7, sinks=["a"]) == state
     assert of(delivery.resume_table(state, T, asked=8, sinks=["a"]), T).status == "unseeded"
+
+
+def test_history_reaches_back_to_its_oldest_place_and_no_further() -> None:
+    """Whoever stands right there goes on: the window behind it is whole. One place before, it is not."""
+    state = two_tables(copy(4, mode="append"), copy(3, mode="append"), head=5, oldest=4)
+    hold = of(state, U).hold
+    assert (of(state, T).status, of(state, T).at) == ("streaming", at(4))
+    assert (of(state, U).status, hold and hold.code) == ("held", GAP_CODE)
+
+
+@pytest.mark.parametrize("code", sorted(SHAPE_CODES | UNTOLD_CODES))
+def test_an_append_table_whose_columns_could_not_be_followed_is_read_again(code: str) -> None:
+    """Its place can be read, its columns cannot: going on from there it would stop there for ever. So it is
+    read whole, whichever request it is."""
+    state = two_tables(copy(3, mode="append", hold=Hold(code, "columns")), copy(5), head=5)
+    for request in (delivery.resume_table, delivery.copy_again):
+        taken = of(request(state, T, asked=7, sinks=["a"]), T)
+        assert (taken.status, taken.at, taken.resumed) == ("unseeded", None, 7)
 
 
 def test_an_append_table_paused_across_a_gap_is_held_for_it() -> None:
@@ -311,6 +330,28 @@ def test_a_place_that_is_lost_again_after_each_seed_is_not_seeded_for_ever() -> 
     assert of(commit(state, wave_of(effects)), T).failures == 0
 
 
+def test_a_sink_that_said_nothing_is_recovered_apart_from_one_that_refused() -> None:
+    """Both are late; until it has told its cursor, the one is waited for by nobody."""
+    state = owned({"a": None, "b": None}, head=4)
+    state = delivery.acquire(state, {"a": 2, "b": 2})
+    state, (first,) = delivery.start_recovery(state, now_ms=0)
+    assert isinstance(first, delivery.Recover)
+    epochs = {name: epoch for name, (epoch, _) in first.sinks.items()}
+    answered = [
+        Receipt("a", epochs["a"], "failed", fault=FAULT),
+        Receipt("b", epochs["b"], "late", fault=FAULT),
+    ]
+    state, _ = delivery.recovered(state, answered, now_ms=0)
+    lanes: dict[Lane, str] = {"late": "a", "hung": "b"}
+    for lane, name in lanes.items():
+        after, (effect,) = delivery.start_recovery(state, now_ms=NEVER, lane=lane)
+        assert isinstance(effect, delivery.Recover)
+        assert (set(effect.sinks), effect.lane) == ({name}, lane)
+        epoch, _ = effect.sinks[name]
+        after, _ = delivery.recovered(after, [Receipt(name, epoch, "applied", cursor=cursor(None))], now_ms=0)
+        assert after.sinks[name].lane == "late"
+
+
 def test_a_late_sink_is_recovered_and_seeded_apart() -> None:
     """One that hangs at every recovery or seed keeps no punctual one waiting."""
     state = owned({"a": None, "b": None}, head=4)
@@ -320,10 +361,10 @@ def test_a_late_sink_is_recovered_and_seeded_apart() -> None:
     both, (punctual,) = delivery.start_recovery(state, now_ms=0)
     assert isinstance(punctual, delivery.Recover)
     assert set(punctual.sinks) == {"a"}
-    both, (apart,) = delivery.start_recovery(both, now_ms=0, late=True)
+    both, (apart,) = delivery.start_recovery(both, now_ms=0, lane="late")
     assert isinstance(apart, delivery.Recover)
-    assert (set(apart.sinks), apart.late) == ({"b"}, True)
-    state = told(told(state, empty), empty, late=True)
+    assert (set(apart.sinks), apart.lane) == ({"b"}, "late")
+    state = told(told(state, empty), empty, lane="late")
     state, effects = delivery.start_seed(state, now_ms=0)
     assert (set(wave_of(effects).sinks), wave_of(effects).late) == ({"a"}, False)
     state, effects = delivery.start_seed(state, now_ms=0, late=True)
@@ -373,6 +414,17 @@ def test_a_table_that_had_to_stop_is_held_where_it_was() -> None:
     receipt = Receipt("a", wave.sinks["a"].epoch, "applied", cursor=stopped)
     state, _ = delivery.wave_done(state, wave.id, upto=at(4), receipts=[receipt], now_ms=0)
     assert (of(state, T).status, of(state, T).at, of(state, U).at) == ("held", at(1), at(4))
+
+
+def test_a_sink_that_tells_an_earlier_place_is_not_followed() -> None:
+    """D1: what it has committed once, it has. Whoever went back with it would carry changes twice."""
+    state, effects = delivery.start_wave(two_tables(copy(2), copy(2), head=4))
+    wave = wave_of(effects)
+    row = committed(state, "a", wave.sinks["a"], at(4))
+    back = replace(row, copies={**row.copies, T: copy(1)})
+    receipt = Receipt("a", wave.sinks["a"].epoch, "applied", cursor=back)
+    with pytest.raises(AssertionError, match="D1"):
+        delivery.wave_done(state, wave.id, upto=at(4), receipts=[receipt], now_ms=0)
 
 
 def unread(state: Delivery, *tables: str, now_ms: int) -> Delivery:

@@ -75,8 +75,8 @@ def test_a_late_sink_leaves_its_group_and_returns_when_it_keeps_up() -> None:
     state, _ = delivery.wave_done(state, wave.id, upto=at(5), receipts=both, now_ms=0)
     assert (state.sinks["a"].late, state.sinks["b"].late) == (False, True)
     assert state.sinks["b"].phase == "acquired"
-    assert delivery.start_recovery(state, now_ms=answers.BACKOFF_FIRST_MS - 1, late=True)[1] == []
-    state, _ = delivery.start_recovery(state, now_ms=answers.BACKOFF_FIRST_MS, late=True)
+    assert delivery.start_recovery(state, now_ms=answers.BACKOFF_FIRST_MS - 1, lane="hung")[1] == []
+    state, _ = delivery.start_recovery(state, now_ms=answers.BACKOFF_FIRST_MS, lane="hung")
     answer = Receipt("b", state.sinks["b"].epoch, "applied", cursor=cursor(1))
     state, _ = delivery.recovered(state, [answer], now_ms=0)
     assert delivery.start_wave(state)[1] == []
@@ -333,3 +333,19 @@ def test_enlisting_and_retiring_a_sink_that_nobody_owns_is_no_step_of_the_spec()
     assert list(actions(before, with_b)) == []
     assert list(actions(with_b, delivery.retire(with_b, ["b"]))) == []
     assert [name for name, _ in actions(with_b, delivery.retire(with_b, ["a"]))] == ["Lose"]
+
+
+def test_a_recovery_that_is_answered_twice_counts_once() -> None:
+    """What came second is older than what has been started since, though of the same epoch."""
+    state, effects = delivery.start_wave(owned({"a": 1}, head=5))
+    assert effects
+    again = [Receipt("a", state.sinks["a"].epoch, "applied", cursor=cursor(1))]
+    assert delivery.recovered(state, again, now_ms=0) == (state, [])
+
+
+def test_where_all_are_late_whoever_commits_is_not_any_more() -> None:
+    """There is nobody it would have to keep up with: otherwise all would stay apart for ever."""
+    state = owned({"a": 1}, head=5)
+    state = state.with_sinks({"a": replace(state.sinks["a"], late=True)})
+    state, effects = delivery.start_wave(state, late=True)
+    assert not commit(state, wave_of(effects)).sinks["a"].late

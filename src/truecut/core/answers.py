@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from truecut.core.copies import GAP_CODE, across_gap, copy_at, placed
+from truecut.core.copies import GAP_CODE, across_gap, copy_at, placed, untaken
 from truecut.core.state import Copy, CopySettings, Delivery, Effect, RaiseToken, SinkOrder, SinkState, Wave
 from truecut.errors import Fault, Retry, require
 from truecut.model.cursor import Cursor, Hold
@@ -50,7 +50,7 @@ def refused(sink: SinkState, receipt: Receipt, retry_at_ms: int) -> SinkState:
     if fault is not None and receipt.fenced_by is not None:
         # With this token never; but a larger one is asked for, or the sink is given up.
         fault = replace(fault, retry=Retry.RETRYABLE)
-    return replace(failed(sink, fault, retry_at_ms), late=True)
+    return replace(failed(sink, fault, retry_at_ms), late=True, hung=receipt.outcome == "late")
 
 
 def delayed(failures: int, fault: Fault | None, now_ms: int, jitter: float) -> int:
@@ -71,7 +71,9 @@ def at_cursor(state: Delivery, sink: SinkState, cursor: Cursor) -> SinkState:
         table: copy_at(state, table, cursor.copies.get(table), wanted)
         for table, wanted in sink.settings.items()
     }
-    return replace(sink, phase="ready", cursor=cursor.position, copies=copies, broken_recoveries=0)
+    return replace(
+        sink, phase="ready", cursor=cursor.position, copies=copies, broken_recoveries=0, hung=False
+    )
 
 
 def committed(
@@ -143,7 +145,7 @@ def aborted(
         copy = replace(sink.copies[table], wave=None)
         if table in unread:
             copy = _unread(copy, unread[table], now_ms, jitter)
-        copies[table] = placed(state, copy, sink.settings[table])
+        copies[table] = placed(state, untaken(copy), sink.settings[table])
     return sink.with_copies(copies)
 
 

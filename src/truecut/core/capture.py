@@ -47,11 +47,12 @@ class WalBudget:
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """What the source keeps for us at a moment. `free_bytes`: until its disk or its own limit is reached."""
+    """What the source keeps for us at a moment. `safe_bytes`: until it lets go of our slot, by a limit of its
+    own; None without one. Nobody tells us how full its disk is."""
 
     at_s: float
     bytes: int
-    free_bytes: int | None = None
+    safe_bytes: int | None = None
 
 
 def judge(retained: Retained, budget: WalBudget | None) -> Verdict:
@@ -61,12 +62,18 @@ def judge(retained: Retained, budget: WalBudget | None) -> Verdict:
     return Verdict.GIVE_UP if budget.give_up else Verdict.WARN
 
 
-def seconds_until_full(samples: Sequence[Retained]) -> float | None:
-    """At the pace of the samples, oldest first; None where it does not grow, or nobody knows the room."""
+def pace(samples: Sequence[Retained]) -> float | None:
+    """Bytes per second by which what is kept grew or shrank in the samples, oldest first; None: not known."""
     if len(samples) < 2:
         return None
     first, last = samples[0], samples[-1]
-    grown, passed = last.bytes - first.bytes, last.at_s - first.at_s
-    if last.free_bytes is None or grown <= 0 or passed <= 0:
+    passed = last.at_s - first.at_s
+    return (last.bytes - first.bytes) / passed if passed > 0 else None
+
+
+def seconds_until_lost(samples: Sequence[Retained]) -> float | None:
+    """Until the source lets go of our slot, at that pace; None where it does not grow, or has no limit."""
+    grows = pace(samples)
+    if grows is None or grows <= 0 or samples[-1].safe_bytes is None:
         return None
-    return last.free_bytes / (grown / passed)
+    return max(0, samples[-1].safe_bytes) / grows

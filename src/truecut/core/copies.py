@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable
 from dataclasses import replace
 
 from truecut.core.state import Copy, CopySettings, Delivery, SinkState
-from truecut.model.cursor import SHAPE_CODES, CopyState, Hold
+from truecut.model.cursor import SHAPE_CODES, UNTOLD_CODES, CopyState, Hold
 from truecut.model.position import Position
 
 GAP_CODE = "TC3001"
@@ -114,11 +114,41 @@ def resumed(state: Delivery, table: str, copy: Copy, wanted: CopySettings, *, as
         return copy
     if not copy.shaped:
         return _reshaped(table, copy, wanted)
-    if wanted.mode == "mirror" or copy.edition == 0 or copy.hold.code in {GAP_CODE, *SHAPE_CODES}:
+    if wanted.mode == "mirror" or copy.edition == 0 or _is_cut_off(copy):
         return unseeded(copy)
     if readable(state, copy):
         return replace(copy, status="streaming", hold=None)
     return across_gap(copy, wanted, _expired(state, copy))
+
+
+def again(state: Delivery, table: str, copy: Copy, wanted: CopySettings, *, asked: int) -> Copy:
+    """A request to read the table again is taken up.
+
+    A mirror is replaced, whatever became of it. An append table keeps its place: its `read` rows are those of
+    that place, so no change is told twice and none is missed. One that had to stop is resumed first; behind a
+    gap, or where its columns could not be followed, nothing is left to be told, and it is read at the head.
+    Changed settings are accepted, not asked for.
+    """
+    taken = replace(copy, resumed=asked)
+    if copy.status == "held" and not copy.shaped:
+        return _reshaped(table, taken, wanted)
+    if wanted.mode == "mirror" or copy.hold is not None:
+        stopped = wanted.mode == "append" and copy.edition > 0 and not _is_cut_off(copy)
+        return copy if stopped else unseeded(taken)
+    return replace(taken, status="unseeded")
+
+
+def _is_cut_off(copy: Copy) -> bool:
+    """Held where nothing can be followed from."""
+    return copy.hold is not None and copy.hold.code in {GAP_CODE, *SHAPE_CODES, *UNTOLD_CODES}
+
+
+def untaken(copy: Copy) -> Copy:
+    """One that was to be read again at its own place, and could not, goes on as before: the request is taken
+    up another time."""
+    if copy.status != "unseeded" or copy.at is None or copy.durable is None:
+        return copy
+    return replace(copy, status="streaming", resumed=copy.durable.resumed)
 
 
 def held(copy: Copy, hold: Hold) -> Copy:
@@ -138,15 +168,16 @@ def differs(copy: Copy) -> bool:
 
 def to_seed(
     sink: SinkState, head: Position, *, now_ms: int, unready: Container[str] = ()
-) -> list[tuple[str, ...]]:
-    """The tables that the sink has to get whole, and now. A place never moves back (D1)."""
-    found = [
-        table
-        for table, copy in sink.copies.items()
-        if copy.status == "unseeded" and table not in unready and _may_be_read(sink, table, now_ms)
-        if copy.durable is None or copy.durable.at <= head
-    ]
-    return _together(sink, found)
+) -> list[tuple[Position, tuple[str, ...]]]:
+    """The tables that the sink has to get whole, and now; and where: at the head, or where a copy stands that
+    goes on from there. A place never moves back (D1)."""
+    found: dict[Position, list[str]] = {}
+    for table, copy in sink.copies.items():
+        at = head if copy.at is None else copy.at
+        wanted = copy.status == "unseeded" and table not in unready and _may_be_read(sink, table, now_ms)
+        if wanted and at <= head and (copy.durable is None or copy.durable.at <= at):
+            found.setdefault(at, []).append(table)
+    return [(at, group) for at, tables in found.items() for group in _together(sink, tables)]
 
 
 def wanted_whole(sinks: Iterable[SinkState]) -> frozenset[str]:

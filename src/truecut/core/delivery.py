@@ -29,16 +29,27 @@ from truecut.core.copies import (
     lacking,
     outrun,
     placed,
-    resumed,
     to_seed,
 )
-from truecut.core.starting import Lack, changes, may_stream, part, persists, replaces, start, wave_of
+from truecut.core.persisting import due_to_persist, taken_up
+from truecut.core.starting import (
+    Lack,
+    changes,
+    may_stream,
+    part,
+    persists,
+    readings,
+    replaces,
+    start,
+    wave_of,
+)
 from truecut.core.state import (
     Copy,
     CopyOrder,
     CopySettings,
     Delivery,
     Effect,
+    Lane,
     RaiseToken,
     Recover,
     RunWave,
@@ -47,6 +58,7 @@ from truecut.core.state import (
     Wave,
     WaveKind,
 )
+from truecut.core.wishes import copy_again, pause, pause_tables, resume_table
 from truecut.errors import Fault, require
 from truecut.model.order import Receipt
 from truecut.model.position import Position
@@ -67,6 +79,7 @@ __all__ = [
     "Wave",
     "WaveKind",
     "acquire",
+    "copy_again",
     "due_to_persist",
     "enlist",
     "lose",
@@ -165,11 +178,12 @@ def lose(state: Delivery, sinks: Iterable[str]) -> Delivery:
     )
 
 
-def start_recovery(state: Delivery, *, now_ms: int, late: bool = False) -> tuple[Delivery, list[Effect]]:
+def start_recovery(state: Delivery, *, now_ms: int, lane: Lane = "punctual") -> tuple[Delivery, list[Effect]]:
     """StartRecovery: one job takes over all sinks whose lease is new or whose last order is in doubt.
 
-    Late sinks in a job of their own, so that one which hangs each time delays the punctual ones once. After
-    recoveries that failed as a whole in halves, those with the fewest first.
+    Late sinks in a job of their own, and those of which nothing came at all in another one, so that one which
+    hangs each time delays the others once, whatever these are late by. After recoveries that failed as a
+    whole in halves, those with the fewest first.
     Not before the source was observed: a cursor means something only in the history it came from.
     """
     if state.head is None:
@@ -177,7 +191,7 @@ def start_recovery(state: Delivery, *, now_ms: int, late: bool = False) -> tuple
     due = {
         name: sink
         for name, sink in state.sinks.items()
-        if sink.phase == "acquired" and sink.late == late
+        if sink.phase == "acquired" and sink.lane == lane
         if sink.retry_at_ms <= now_ms and not sink.paused
     }
     if not due:
@@ -185,7 +199,7 @@ def start_recovery(state: Delivery, *, now_ms: int, late: bool = False) -> tuple
     broken = min(sink.broken_recoveries for sink in due.values())
     members = part([name for name, sink in due.items() if sink.broken_recoveries == broken], broken)
     state = state.with_sinks({name: replace(due[name], phase="recovering") for name in members})
-    return state, [Recover({name: (due[name].epoch, due[name].token) for name in members}, late)]
+    return state, [Recover({name: (due[name].epoch, due[name].token) for name in members}, lane)]
 
 
 def recovered(
@@ -253,28 +267,29 @@ def start_wave(state: Delivery, *, now_ms: int = 0, late: bool = False) -> tuple
 
 
 def start_seed(state: Delivery, *, now_ms: int, late: bool = False) -> tuple[Delivery, list[Effect]]:
-    """StartSeed: sinks that lack the same tables get them whole, pinned at the head; whatever else they
-    have goes on meanwhile.
+    """StartSeed: sinks that lack the same tables get them whole, pinned at the head, or where copies stand
+    that go on from there; whatever else they have goes on meanwhile.
 
     Not behind where a copy stands: then our last look at the source is older than the sink.
     """
     if state.head is None:
         return state, []
-    groups: dict[tuple[tuple[str, ...], int], list[str]] = {}
+    groups: dict[Lack, list[str]] = {}
     seeding = {name for wave in state.waves.values() if wave.kind == "seed" for name in wave.sinks}
     for name, sink in state.sinks.items():
         free = sink.phase == "ready" and not sink.paused and name not in seeding and not outrun(state, sink)
         if free and sink.late == late:
-            for tables in to_seed(sink, state.head, now_ms=now_ms, unready=state.unready):
-                groups.setdefault((tables, sink.broken_waves), []).append(name)
+            for place, tables in to_seed(sink, state.head, now_ms=now_ms, unready=state.unready):
+                lack = Lack(place, tables, sink.broken_waves, readings(sink, tables))
+                groups.setdefault(lack, []).append(name)
     if not groups:
         return state, []
-    (tables, broken_waves), members = max(groups.items(), key=lambda item: len(item[1]))
+    lack, members = max(groups.items(), key=lambda item: len(item[1]))
     orders = {
-        name: {table: replaces(state.sinks[name].copies[table]) for table in tables}
-        for name in part(members, broken_waves)
+        name: {table: replaces(state.sinks[name].copies[table]) for table in lack.tables}
+        for name in part(members, lack.broken_waves)
     }
-    return start(state, [wave_of(state, "seed", orders, tables, None, state.head, late=late)])
+    return start(state, [wave_of(state, "seed", orders, lack.tables, None, lack.place, late=late)])
 
 
 def persist_idle(state: Delivery, sinks: Iterable[str]) -> tuple[Delivery, list[Effect]]:
@@ -294,32 +309,6 @@ def persist_idle(state: Delivery, sinks: Iterable[str]) -> tuple[Delivery, list[
         wave = wave_of(state, "persist", of_sinks, (), None, max(places), late=late)
         waves.append(replace(wave, id=wave.id + len(waves)))
     return start(state, waves)
-
-
-def due_to_persist(state: Delivery, *, lag_max: int | None = None) -> list[str]:
-    """Sinks with a copy whose durable place retention may reach soon, though it was read up to a later
-    one: it stands in the older half of the retained history, or more than `lag_max` places behind."""
-    if state.oldest is None or state.head is None:
-        return []
-    due_below = (state.oldest.place + state.head.place + 1) // 2
-    if lag_max is not None:
-        due_below = max(due_below, state.head.place - lag_max)
-    due = Position(state.head.generation, max(0, due_below))
-    return [
-        name
-        for name, sink in state.sinks.items()
-        if may_stream(state, sink) and any(_lags(copy, due) for copy in sink.copies.values())
-    ]
-
-
-def taken_up(state: Delivery) -> list[str]:
-    """Sinks with a copy for which a request was taken up, and that do not show it yet."""
-    return [
-        name
-        for name, sink in state.sinks.items()
-        if any(_is_resuming(copy) and differs(copy) for copy in sink.copies.values())
-        if may_stream(state, sink)
-    ]
 
 
 def wave_done(
@@ -407,50 +396,6 @@ def wave_failed(
     return state.with_sinks(changed), []
 
 
-# --- what users ask for -------------------------------------------------------------------------------
-
-
-def pause(state: Delivery, *, sinks: frozenset[str]) -> Delivery:
-    """Pause: exactly these sinks get no new order."""
-    return state.with_sinks(
-        {
-            name: replace(sink, paused=name in sinks)
-            for name, sink in state.sinks.items()
-            if sink.paused != (name in sinks)
-        }
-    )
-
-
-def pause_tables(state: Delivery, *, tables: frozenset[str]) -> Delivery:
-    """PauseTable and UnpauseTable: exactly these tables are neither carried nor seeded, at no sink."""
-    return state.with_sinks(
-        {
-            name: replace(sink, paused_tables=tables)
-            for name, sink in state.sinks.items()
-            if sink.paused_tables != tables
-        }
-    )
-
-
-def resume_table(state: Delivery, table: str, *, asked: int, sinks: Iterable[str]) -> Delivery:
-    """ResumeTable: a held table goes on from its own place, or is seeded when that cannot be read.
-
-    `asked` names the request. Each copy takes it up once, held or not, and tells the sink so (D7): that we
-    see no hold may be out of date.
-    """
-    changed = {}
-    for name in sinks:
-        sink = state.sinks[name]
-        copy = sink.copies.get(table)
-        if sink.phase != "ready" or outrun(state, sink):
-            continue
-        if copy is not None and copy.wave is None and copy.resumed != asked:
-            changed[name] = sink.with_copies(
-                {table: resumed(state, table, copy, sink.settings[table], asked=asked)}
-            )
-    return state.with_sinks(changed)
-
-
 # --- leaves: judging ----------------------------------------------------------------------------------
 
 
@@ -469,11 +414,3 @@ def _is_out(sink: SinkState, order: SinkOrder, wave_id: int) -> bool:
 def _refused(sink: SinkState, receipt: Receipt, now_ms: int, jitter: float) -> SinkState:
     retry_at_ms = answers.delayed(sink.failures, receipt.fault, now_ms, jitter)
     return answers.refused(sink, receipt, retry_at_ms)
-
-
-def _lags(copy: Copy, due: Position) -> bool:
-    return copy.status == "streaming" and differs(copy) and copy.durable is not None and copy.durable.at < due
-
-
-def _is_resuming(copy: Copy) -> bool:
-    return copy.durable is None or copy.resumed != copy.durable.resumed

@@ -101,6 +101,8 @@ def take_copy(replica: Replica, *, length: int) -> tuple[Replica, int | None]:
         return Replica("damaged"), None
     if replica.state not in ("none", "fenced"):
         return replica, None
+    if replica.state == "fenced" and replica.length >= length:
+        return replica, replica.length  # there is nothing to copy
     copied = Replica("fenced", max(replica.length, length), replica.seen)
     return copied, copied.length
 

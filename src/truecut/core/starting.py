@@ -32,6 +32,12 @@ class Lack:
     place: Position
     tables: tuple[str, ...]
     broken_waves: int
+    readings: tuple[int, ...] = ()  # of a seed: how often its append tables will have been read
+
+
+def readings(sink: SinkState, tables: Sequence[str]) -> tuple[int, ...]:
+    """Rows that are read again are numbered by it, so only who has read as often shares a reading."""
+    return tuple(sink.copies[t].edition + 1 for t in tables if sink.settings[t].mode == "append")
 
 
 def may_stream(state: Delivery, sink: SinkState) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from truecut.errors import Fault
 from truecut.model.cursor import Hold, Version
@@ -18,6 +18,10 @@ from truecut.model.table import Mode
 
 WaveKind = Literal["changes", "seed", "persist"]
 Phase = Literal["unowned", "acquired", "recovering", "ready"]
+
+
+Lane = Literal["punctual", "late", "hung"]  # sinks of one never wait for a recovery of another's
+LANES: tuple[Lane, ...] = get_args(Lane)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class Copy:
     """
 
     status: Literal["streaming", "held", "unseeded"]
-    at: Position | None = None  # None: to be seeded, wherever it stood
+    at: Position | None = None  # None: to be seeded, wherever it stood; else right there
     edition: int = 0
     hold: Hold | None = None
     resumed: int = 0  # the last request to resume that was taken up
@@ -75,6 +79,7 @@ class SinkState:
     retry_at_ms: int = 0
     fault: Fault | None = None
     late: bool = False  # left its group; gets small waves of its own until it keeps up with the others
+    hung: bool = False  # nothing came of its last order or recovery within a deadline
     paused: bool = False
     paused_tables: frozenset[str] = frozenset()
     retired: bool = False  # taken out of the pipeline: never acquired; kept, so that its epochs go on growing
@@ -88,6 +93,11 @@ class SinkState:
             if copy.status == "streaming" and copy.at is not None and table not in self.paused_tables
         ]
         return min(places, default=self.cursor)
+
+    @property
+    def lane(self) -> Lane:
+        """With which others it is recovered. A late one need not be slow: it may have refused at once."""
+        return "hung" if self.hung else "late" if self.late else "punctual"
 
     @property
     def busy(self) -> bool:
@@ -152,7 +162,7 @@ class Recover:
     """Effect: take these sinks over and read their cursors. sink → (epoch, token)."""
 
     sinks: Mapping[str, tuple[int, int]]
-    late: bool = False
+    lane: Lane = "punctual"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ NULL.
 - A delete carries the key, and the route where there is one. The other columns hold the row as it was, as
   far as the source told it; those it did not tell are NULL (and named, if an append table reads). Mirrors
   look at the key alone.
+- Rows that are read again (`first_of_reading`) have numbers apart from those of changes and of earlier
+  readings, which may be of the same place.
 - A truncate has NULL in every column of the table. It goes to each sink that carries the table, whatever
   its route. Rows of earlier place and seq are void for a mirror, and so is all that it held; later ones
   begin with an empty table.
@@ -30,6 +32,8 @@ NULL.
 from __future__ import annotations
 
 import pyarrow as pa
+
+from truecut.errors import require
 
 PREFIX = "_truecut_"  # reserved: a source column that starts so is refused
 
@@ -45,6 +49,15 @@ UNCHANGED = "_truecut_unchanged"  # list<string>: names of the columns whose val
 # An append table at a sink has these beside all of the above, but for the place.
 POSITION = "_truecut_position"
 APPLIED_AT = "_truecut_applied_at"
+
+_AGAIN, _READING_BITS, _ROW_BITS = 1 << 62, 16, 46
+
+
+def first_of_reading(reading: int, *, first: int) -> int:
+    """Where the numbers of the rows of a table's n-th reading begin; `first`: those of its first."""
+    require(1 <= reading < 1 << _READING_BITS, "a reading has a number that leaves room for its rows")
+    return first if reading == 1 else _AGAIN + (reading << _ROW_BITS)
+
 
 INSERT, UPDATE, DELETE, READ, TRUNCATE = 1, 2, 3, 4, 5
 OP_NAMES = {INSERT: "insert", UPDATE: "update", DELETE: "delete", READ: "read", TRUNCATE: "truncate"}

@@ -7,17 +7,18 @@ stand together; an exception is a table that does not: held, being seeded, or on
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from truecut.model.position import UNTOLD, Position, SourcePosition
 from truecut.model.table import Column, Mode
 
-Exceptional = Literal["held", "backfilling", "elsewhere"]
 _NOWHERE = Position(0, 0)
 # Holds of a table whose columns at the sink are not those of the source's changes: only a seed goes on.
 SHAPE_CODES = frozenset({"TC3011", "TC3012", "TC3013", "TC3014", "TC3015", "TC3016"})
+# Holds of a table of whose rows the source's log does not tell what they became: only a seed goes on.
+UNTOLD_CODES = frozenset({"TC3052", "TC3054"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +78,6 @@ class Cursor:
     token: int  # fencing token of the last owner
     copies: Mapping[str, CopyState] = field(default_factory=dict)  # by table name
     certificate: str = ""  # digest of the last certificate that counts this cursor in
-
-    def exceptions(self, wanted: Iterable[str]) -> dict[str, Exceptional]:
-        """Which of these tables do not stand at `position` with the others, and why."""
-        found: dict[str, Exceptional] = {}
-        for table in wanted:
-            copy = self.copies.get(table)
-            if copy is not None and copy.hold is not None:
-                found[table] = "held"
-            elif copy is None or not copy.columns:
-                found[table] = "backfilling"
-            elif copy.at != self.position:
-                found[table] = "elsewhere"
-        return found
 
     def to_json(self) -> str:
         """Everything but position and token, which are columns of their own at a sink."""

@@ -11,7 +11,7 @@ from truecut.model.cursor import Cursor, Hold, Version
 from truecut.model.position import UNTOLD, Position, SourcePosition
 from truecut.model.table import Mode, TableSchema
 
-OrderKind = Literal["changes", "replace", "persist", "hold"]
+OrderKind = Literal["changes", "replace", "persist", "hold", "repair"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,8 @@ class TableOrder:
     changes: apply the packets, which are all that this copy lacks up to `leaves.at`.
     replace: the packets are the whole table at `leaves.at`; what the sink held is replaced (REPLACE
              semantics for a mirror; an append table gets them as `read` rows).
+    repair:  the packets put right what somebody else has changed in a mirror: deletes and inserts, of the
+             keys that differ; the copy stays where it is. What does not fit is refused, nothing is held.
     persist: no packets, nothing up to `leaves.at` was for this copy; a hold that it had is lifted.
     hold:    no packets; the copy stands at `leaves.at` and is held.
     A table that has to stop is held where it was, in the same transaction: `stopped`.
@@ -36,6 +38,7 @@ class TableOrder:
     fingerprint: str = ""
     source_position: SourcePosition = UNTOLD  # `leaves.at` in the source's own words
     evidence: str = ""  # the header of the segment that tells its rows; none: no rows, or nobody wants any
+    began_empty: bool = False  # its copies have nothing from before they began
 
     def stopped(self, code: str) -> Version:
         """What the order leaves of a copy that had to stop."""
