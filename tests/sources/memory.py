@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,12 +14,14 @@ from truecut.model.change import COMMITTED_AT, CONTROL_FIELDS, DELETE, INSERT, O
 from truecut.model.position import Position
 from truecut.model.table import Column, Mode, TableName, TableSchema
 from truecut.sources.contract import Observation, Rows, TableRead, Window, WindowLimits
+from truecut.testing.sources import BEFORE, TABLES
 
 Writes = Mapping[str, Mapping[int, str | None]]
 Change = dict[str, Any]
 SCHEMA = pa.schema([*CONTROL_FIELDS, pa.field("id", pa.int32()), pa.field("v", pa.string())])
+BACKWARDS = pa.schema(list(SCHEMA)[::-1])
 COLUMNS = TableSchema("1", (Column(1, "id", "INTEGER"), Column(2, "v", "VARCHAR")))
-TABLES = ("t", "u")
+_readings = itertools.count(1)
 
 
 @dataclass(frozen=True)
@@ -26,25 +29,30 @@ class Piece:
     """Rows of both tables, as they are to be given."""
 
     changes: tuple[tuple[TableName, Change], ...]
+    fault: str = ""
 
     @property
     def tables(self) -> tuple[TableName, ...]:
         return tuple(sorted({name for name, _ in self.changes}))
 
     def read(self) -> Iterator[Rows]:
+        more = next(_readings) if self.fault == "another seq each time" else 0
+        schema = BACKWARDS if self.fault == "control columns last" else SCHEMA
         for name, change in self.changes:
-            yield Rows(name, pa.RecordBatch.from_pylist([change], schema=SCHEMA))
+            told = {**change, SEQ: change[SEQ] + more}
+            yield Rows(name, pa.RecordBatch.from_pylist([told], schema=schema))
 
 
 @dataclass(frozen=True)
 class MemorySource:
-    """Transactions, and what each left. Place 1 is the empty beginning."""
+    """Transactions, and what each left. Place 1 is the beginning."""
 
     transactions: list[Writes]
     fault: str = ""  # what is wrong with it
 
     def observe(self) -> Observation:
-        return Observation("memory", Position(1, 1), Position(1, 1 + len(self.transactions)), 0)
+        late = self.fault == "the head comes late" and len(self.transactions) > 1
+        return Observation("memory", Position(1, 1), Position(1, 1 + len(self.transactions) - late), 0)
 
     def describe(self, table: TableRead, *, at: Position) -> TableSchema:
         if table.name.table not in TABLES:
@@ -69,7 +77,7 @@ class MemorySource:
 
     def plan_seed(self, tables: Sequence[TableRead], *, at: Position, parallelism: int) -> Window:
         place = len(self.transactions) + 1 if self.fault == "a seed of now" else at.place
-        content = self._content(place)
+        content = self._content(place - (self.fault == "a seed of the place before"))
         rows = [(table, key, value) for table in TABLES for key, value in content[table].items()]
         changes = [(name, _change(READ, at.place, seq, key, v)) for seq, (name, key, v) in enumerate(rows)]
         return self._window([table.name for table in tables], at, changes)
@@ -79,13 +87,14 @@ class MemorySource:
     ) -> Window:
         there = {name.table: name for name in tables if name.table in TABLES}
         given = tuple((there[name], change) for name, change in changes if name in there)
-        faults = {name: _missing(name) for name in tables if name.table not in TABLES}
+        missing = () if self.fault == "nobody is missed" else tables
+        faults = {name: _missing(name) for name in missing if name.table not in TABLES}
         schemas = dict.fromkeys(there.values(), COLUMNS)
-        return Window(upto, 0, [Piece(given)] if given else [], schemas, len(given), faults)
+        return Window(upto, 0, [Piece(given, self.fault)] if given else [], schemas, len(given), faults)
 
     def _content(self, place: int) -> dict[str, dict[int, str]]:
-        content: dict[str, dict[int, str]] = {table: {} for table in TABLES}
-        for writes in self.transactions[: place - 1]:
+        content = {table: dict(BEFORE[table]) for table in TABLES}
+        for writes in self.transactions[: max(0, place - 1)]:
             for table, values in writes.items():
                 for key, value in values.items():
                     content[table].pop(key, None)
@@ -120,8 +129,9 @@ class MemoryBench:
     def read(self, table: str) -> TableRead:
         return TableRead(TableName("main", table), ("id",), None)
 
-    def commit(self, writes: Writes) -> None:
+    def commit(self, writes: Writes) -> int:
         self.transactions.append(writes)
+        return 1 + len(self.transactions)
 
 
 def _change(op: int, place: int, seq: int, key: int, value: str | None) -> Change:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -74,11 +76,19 @@ def test_a_missing_catalog_is_said_and_not_created(tmp_path: Path) -> None:
 def test_a_catalog_that_is_no_lake_is_said(tmp_path: Path, postgres: PostgresServer) -> None:
     """A file of something else, an empty database: a clear message, nothing created, no secret."""
     (tmp_path / "notes.txt").write_text("not a database, " * 1000)
+    (tmp_path / "people.csv").write_text("id,name\n1,hush\n")
+    with closing(sqlite3.connect(tmp_path / "lite.db")) as lite:
+        lite.execute("CREATE TABLE x (i)")
     conninfo = postgres.create_database("empty") + " password=hush"
-    for catalog, code in (("notes.txt", "TC4008"), (f"postgres:{conninfo}", "TC4014")):
+    for catalog, code in (
+        ("notes.txt", "TC4008"),
+        ("people.csv", "TC4008"),
+        ("lite.db", "TC4018"),
+        (f"postgres:{conninfo}", "TC4014"),
+    ):
         with pytest.raises(TruecutError) as caught:
             DuckLakeSource(parse_address(catalog, "data", base=tmp_path), generation=1).observe()
-        assert caught.value.fault.code == code
+        assert (caught.value.fault.code, caught.value.fault.retry) == (code, Retry.NOT_RETRYABLE)
         assert "the catalog does not exist" not in str(caught.value)
         assert "hush" not in str(caught.value)
     assert (

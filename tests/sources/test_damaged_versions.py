@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.sources.conftest import MakeLake
 from tests.sources.copy_model import CopyModel, changes_of
 from tests.sources.lake_writer import LakeWriter
+from truecut.errors import Retry, TruecutError
 from truecut.model.change import PLACE
 from truecut.model.position import Position
 from truecut.model.table import Mode, TableName
 from truecut.sources.contract import TableRead, Window, WindowLimits
+from truecut.sources.ducklake import normal
 from truecut.sources.ducklake.source import DuckLakeSource
+from truecut.sources.ducklake.tasks import FILES_CHANGED, DifferenceTask, FeedTask
 from truecut.sources.ducklake.window import HISTORY_DAMAGED, SEED_DAMAGED
 
 TABLE = TableRead(TableName("main", "t"), ("id",), None)
+HISTORY = (
+    "INSERT INTO t BY NAME SELECT i::INTEGER AS id, i::INTEGER AS v FROM range(60) r(i)",
+    "DELETE FROM t WHERE id < 35",
+    "INSERT INTO t BY NAME SELECT 100 AS id, 1 AS v",
+    "DELETE FROM t WHERE id IN (35, 36)",
+    "UPDATE t SET v = -v WHERE id IN (37, 38)",
+    "DELETE FROM t WHERE id IN (38, 39)",
+)
 DAMAGE = (
     "CALL ducklake_rewrite_data_files('lake', 't', delete_threshold => 0.0)",
     "CALL ducklake_flush_inlined_data('lake')",
@@ -26,21 +39,17 @@ Noted = dict[int, set[tuple[int, int]]]  # snapshot → the rows as they were co
 def damaged_lake(make_lake: MakeLake, *, columns: str = "id INTEGER, v INTEGER") -> tuple[LakeWriter, Noted]:
     """A delete in a file, inlined deletes of the same file, a rewrite, a flush, and another commit."""
     writer = make_lake(inlining=10)
+    after = (*DAMAGE, "INSERT INTO t BY NAME SELECT 200 AS id, 1 AS v")
+    return writer, noting(writer, f"CREATE TABLE t ({columns})", *HISTORY, *after)
+
+
+def noting(writer: LakeWriter, *statements: str) -> Noted:
+    """Each is a commit."""
     noted: Noted = {}
-    for statement in (
-        f"CREATE TABLE t ({columns})",
-        "INSERT INTO t BY NAME SELECT i::INTEGER AS id, i::INTEGER AS v FROM range(60) r(i)",
-        "DELETE FROM t WHERE id < 35",
-        "INSERT INTO t BY NAME SELECT 100 AS id, 1 AS v",
-        "DELETE FROM t WHERE id IN (35, 36)",
-        "UPDATE t SET v = -v WHERE id IN (37, 38)",
-        "DELETE FROM t WHERE id IN (38, 39)",
-        *DAMAGE,
-        "INSERT INTO t BY NAME SELECT 200 AS id, 1 AS v",
-    ):
+    for statement in statements:
         writer.run(statement)
         noted[writer.head()] = set(writer.rows("SELECT id, v FROM t"))
-    return writer, noted
+    return noted
 
 
 def window_of(source: DuckLakeSource, *, after: int, upto: int, mode: Mode = "mirror") -> Window:
@@ -102,3 +111,32 @@ def test_a_column_that_hides_the_rows_of_a_file_is_the_reason_told(make_lake: Ma
     assert seed.faults[TABLE.name].code == SEED_DAMAGED
     assert "hides" in seed.faults[TABLE.name].message
     assert not source.plan_seed([TABLE], at=Position(1, max(noted)), parallelism=1).faults
+
+
+def test_maintenance_that_spoils_a_version_while_it_is_read_is_noticed(
+    make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at which files are read repeatedly and their reading: what was read is not believed,
+    and read again it is right."""
+    writer = make_lake("sqlite:s.sqlite", inlining=10)
+    noted = noting(writer, "CREATE TABLE t (id INTEGER, v INTEGER)", *HISTORY)
+    first, last = min(noted), max(noted)
+    window = window_of(DuckLakeSource(writer.address, generation=1), after=first, upto=last)
+    (task,) = window.tasks
+    assert isinstance(task, FeedTask)
+    compared = DifferenceTask(task.address, task.shape, task.source, task.versions, task.numbered)
+    real = normal.keep_net
+
+    def keep_net(*args: Any, **kwargs: Any) -> None:
+        writer.run(*DAMAGE)
+        real(*args, **kwargs)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(normal, "keep_net", keep_net)
+        with pytest.raises(TruecutError) as caught:
+            list(compared.read())
+    assert (caught.value.fault.code, caught.value.fault.retry) == (FILES_CHANGED, Retry.RETRYABLE)
+    model = CopyModel(key=TABLE.key, route_by=None)
+    model.evolve([("id", None), ("v", None)])
+    model.apply(changes_of(batch for _, batch in compared.read()), numbered=False)
+    assert set(model.rows()) == noted[last]

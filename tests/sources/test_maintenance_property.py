@@ -34,7 +34,9 @@ def test_copy_equals_source_at_every_poll(
 def test_copy_equals_source_on_postgres(make_lake: MakeLake, postgres: PostgresServer) -> None:
     """The same with the catalog in a real PostgreSQL."""
     catalog = "postgres:" + postgres.create_database("churn")
-    Churn(make_lake(catalog, inlining=10), seed=4, mode="mirror").live_long(polls=8)
+    churn = Churn(make_lake(catalog, inlining=10), seed=4, mode="mirror")
+    churn.live_long(polls=8)
+    assert churn.tasks["FeedTask"] > 0
 
 
 @pytest.mark.soak
@@ -42,8 +44,11 @@ def test_copy_equals_source_on_postgres(make_lake: MakeLake, postgres: PostgresS
 @pytest.mark.parametrize("inlining", [0, 10])
 @pytest.mark.parametrize("seed", range(100, 110))
 def test_copy_equals_source_for_long(make_lake: MakeLake, seed: int, inlining: int, mode: Mode) -> None:
-    """Over 1,000 polls in all, over many seeds."""
-    Churn(make_lake(inlining=inlining), seed=seed, mode=mode).live_long(polls=30)
+    """Over 1,000 polls in all, over many seeds; both ways of reading used in each life."""
+    churn = Churn(make_lake(inlining=inlining), seed=seed, mode=mode)
+    churn.live_long(polls=30)
+    assert churn.tasks["FeedTask"] > 0
+    assert churn.tasks["DifferenceTask"] > 0
 
 
 def test_the_lake_is_let_go_between_reads(make_lake: MakeLake) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -15,6 +15,7 @@ from truecut.errors import Fault
 from truecut.model.finding import Check
 from truecut.model.position import UNTOLD, Position, SourcePosition
 from truecut.model.table import Mode, TableName, TableSchema
+from truecut.model.units import Witness
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class TableRead:
     name: TableName
     key: tuple[str, ...]
     route_by: str | None
+    reading: int = 1  # of the whole: the how manieth for the append tables that get it
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,15 @@ class ReadTask(Protocol):
         ...
 
 
+@runtime_checkable
+class OfUnits(Protocol):
+    """A ReadTask of a seed that is put together of units, each read under a snapshot of its own."""
+
+    def read_witnessed(self, witness: Witness) -> Iterator[Rows]:
+        """The same rows as `read`. The witness is told of the units beside them, in the same pass."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """A planned range `(after, upto]`: never splits a transaction.
@@ -91,7 +102,8 @@ class Window:
     A table that is neither in `schemas` nor in `faults` has nothing in it. Tables in `faults` must be held.
     Those of them in `lost` cannot be read from where they stand, although
     the source still lists that place: a gap. Tables in `altered` have other columns at the end than where
-    they stand: every sink that has them needs the order, with rows or without.
+    they stand: every sink that has them needs the order, with rows or without. Of these, `alike` are there in
+    case: as far as anybody knows their columns are the same, and nothing is to be told.
     """
 
     upto: Position
@@ -104,14 +116,17 @@ class Window:
     lost: frozenset[TableName] = frozenset()
     upto_source: SourcePosition = UNTOLD  # the end in the source's own words
     identity: str = ""
+    alike: frozenset[TableName] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
     """One table at the head, as metadata tells, before routing."""
 
-    rows: int
+    rows: int | None  # None: nobody has counted, nor guessed
     size_bytes: int
+    units: int | None = None  # in which it would be read; None: it is not read in units
+    left_out: tuple[str, ...] = ()  # columns that the source does not tell, and no copy has
 
 
 @dataclass(frozen=True, slots=True)

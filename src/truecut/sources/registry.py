@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from truecut.config.kinds import SOURCES
+from typing import cast
+
+from truecut.config.kinds import SOURCES, CapturedKind
 from truecut.config.settings import SourceSettings
+from truecut.errors import require
+from truecut.sources.captured import Captured
 from truecut.sources.contract import Source, Survey
 
 
@@ -15,3 +19,10 @@ def open_source(settings: SourceSettings, *, generation: int) -> Source:
 def survey_source(settings: SourceSettings, *, generation: int = 1) -> Survey:
     """The same, for those who only look."""
     return SOURCES[settings.type].survey(settings, generation=generation)
+
+
+def captured_source(settings: SourceSettings) -> Captured:
+    """The same, for capture and the backfill."""
+    kind = SOURCES[settings.type]
+    require(kind.captured, "only a source that keeps no history of its own is captured")
+    return cast(CapturedKind, kind).capturing(settings)

@@ -6,11 +6,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import psycopg
-
-from tests.sources.postgres.shop import Shop
 
 SESSIONS = 4
 ROWS = 160
@@ -29,10 +27,18 @@ ALTER TABLE bag REPLICA IDENTITY FULL;
 TABLES = {"items": ("id", "n", "big", "note"), "pairs": ("a", "b", "n", "big"), "bag": ("id", "n", "big")}
 
 
+class Database(Protocol):
+    """Where it all happens."""
+
+    @property
+    def conninfo(self) -> str: ...
+    def connect(self) -> psycopg.Connection[Any]: ...
+
+
 class Busy:
     """Each session writes rows of its own, so none waits for another."""
 
-    def __init__(self, shop: Shop, rng: random.Random) -> None:
+    def __init__(self, shop: Database, rng: random.Random) -> None:
         self.shop = shop
         self.rng = rng
         with shop.connect() as connection:
@@ -121,7 +127,7 @@ class Busy:
 
 
 @contextmanager
-def busy(shop: Shop, seed: int) -> Iterator[Busy]:
+def busy(shop: Database, seed: int) -> Iterator[Busy]:
     found = Busy(shop, random.Random(seed))
     try:
         yield found

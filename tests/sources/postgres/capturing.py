@@ -14,10 +14,10 @@ from pathlib import Path
 
 from truecut.config.secret import Secret
 from truecut.journal.local import LocalJournal
-from truecut.runtime.capture import Capture, Pace
 from truecut.runtime.capture_lease import CaptureLease
 from truecut.runtime.capture_watch import watch
 from truecut.runtime.control import open_control
+from truecut.sources.postgres.capture import Capture, Pace
 from truecut.sources.postgres.server import Address
 
 LEASE_MS = 1500

@@ -21,13 +21,14 @@ from tests.sources.postgres.busy import TABLES
 from tests.sources.postgres.shop import Shop
 from truecut.config.secret import Secret
 from truecut.journal.local import LocalJournal
-from truecut.journal.opening import Where
+from truecut.journal.opening import Where, open_reader
 from truecut.journal.reader import LocalReader
 from truecut.model.position import Position
 from truecut.model.table import TableName
-from truecut.runtime.capture import Capture, Pace
-from truecut.sources.contract import TableRead
+from truecut.sources.contract import TableRead, Window
 from truecut.sources.postgres import unit_work
+from truecut.sources.postgres.capture import Capture, Pace
+from truecut.sources.postgres.captured import CapturedLog
 from truecut.sources.postgres.journaled import ending
 from truecut.sources.postgres.messages import lsn_of
 from truecut.sources.postgres.seed import plan_seed
@@ -68,16 +69,7 @@ class Copying:
 
     def seeded(self, table: str, at: int, *, parallelism: int = 3) -> Content:
         """What a seed at a place gives."""
-        read = TableRead(TableName("public", table), (), None)
-        window = plan_seed(
-            self.shop.address,
-            self.journal,
-            [read],
-            at=Position(1, at),
-            generation=1,
-            parallelism=parallelism,
-            ledger=self.ledger,
-        )
+        window = self.window(table, at, parallelism=parallelism)
         assert not window.faults, window.faults
         rows: Content = Counter()
         numbers: list[int] = []
@@ -88,6 +80,18 @@ class Copying:
                 rows.update(zip(*columns, strict=True))
         assert len(set(numbers)) == len(numbers), "each row has a number of its own"
         return rows
+
+    def window(self, table: str, at: int, *, parallelism: int = 1) -> Window:
+        """A seed at a place, planned."""
+        return plan_seed(
+            self.shop.address,
+            self.journal,
+            [TableRead(TableName("public", table), (), None)],
+            at=Position(1, at),
+            log=CapturedLog(open_reader(self.journal)),
+            parallelism=parallelism,
+            ledger=self.ledger,
+        )
 
     def wait_for(self, at: int) -> None:
         """Until the journal has everything up to a place."""

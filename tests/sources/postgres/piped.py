@@ -23,8 +23,8 @@ from truecut.config.settings import Pipeline
 from truecut.model import change
 from truecut.model.position import Position
 from truecut.model.table import Mode, TableName
-from truecut.runtime.capturing import capture
-from truecut.runtime.tables import settled
+from truecut.runtime.capture_start import capture
+from truecut.runtime.settled_tables import settled
 from truecut.sources.contract import Source, Stopped, TableRead, Window, WindowLimits
 from truecut.sources.registry import open_source
 

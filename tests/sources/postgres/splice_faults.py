@@ -12,13 +12,13 @@ import pytest
 
 from tests.sources.postgres.shop import Shop
 from truecut.core import cut
+from truecut.core.cut import Unit
 from truecut.core.splice import ABSENT, Splice
 from truecut.core.visibility import Snapshot
 from truecut.model.position import Position
 from truecut.sources.postgres import unit_read
 from truecut.sources.postgres.history import Events, Log
 from truecut.sources.postgres.server import Connection
-from truecut.sources.postgres.unit_ledger import UnitRecord
 
 _asked, _ranges, _events, _wide = unit_read.asked, cut.ranges, Log.events, Log._wide
 _NEVER = (1 << 63) - 1
@@ -33,9 +33,10 @@ class Story:
     began_before: int = 0  # ids below this began before the place that is asked for
 
 
-def _by_watermark(after: Position, record: UnitRecord) -> Splice:
+def _by_watermark(unit: Unit, cursor: Position, *, new: bool) -> Splice:
     """What was in the log when the rows were read is believed to be in them."""
-    return Splice(Position(after.generation, record.hi))
+    assert unit.evidence is not None
+    return Splice(unit.evidence.hi)
 
 
 def _by_row(story: Story) -> Callable[..., Iterator[Events]]:
@@ -85,7 +86,7 @@ def _parts_apart(story: Story) -> Callable[..., Any]:
 
 
 FAULTS: dict[str, Callable[[Story], dict[str, Any]]] = {
-    "watermark_only": lambda _: {"truecut.sources.postgres.splicing.splice_of": _by_watermark},
+    "watermark_only": lambda _: {"truecut.core.cut.splice_of": _by_watermark},
     "row_order": lambda story: {"truecut.sources.postgres.history.Log.events": _by_row(story)},
     "snapshot_apart": lambda story: {"truecut.sources.postgres.unit_read.asked": _apart(story)},
     "end_is_last_key": lambda _: {"truecut.sources.postgres.units.ranges": _without_end},

@@ -14,7 +14,7 @@ from tests.sources.postgres.processes import Process, place, wait_until_captured
 from tests.sources.postgres.shop import Shop, generations, journaled
 from truecut.core.capture import Mode
 from truecut.journal.local import LocalJournal
-from truecut.runtime.capture import Capture, Pace
+from truecut.sources.postgres.capture import Capture, Pace
 from truecut.sources.postgres.server import beat
 
 SETTINGS = ("fsync=off", "wal_level=logical", "logical_decoding_work_mem=64kB", "max_prepared_transactions=5")

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+import socket
+import ssl
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from tests.journal.certificates import Authority, Certificate
 from tests.postgres_server import PostgresServer, postgres_server
 from truecut.config.secret import Secret
 from truecut.errors import TruecutError
 from truecut.journal.local import LocalJournal
 from truecut.model.table import TableName
-from truecut.runtime.capture import Capture
+from truecut.sources.postgres.capture import Capture
 from truecut.sources.postgres.checks import findings
 from truecut.sources.postgres.server import Address
 
@@ -86,6 +91,25 @@ def test_an_unfit_server_is_mended_step_by_step(server: PostgresServer, tmp_path
     assert findings(place) == []
 
 
+def test_a_table_that_joins_our_own_publication_is_no_finding(tmp_path: Path) -> None:
+    """Capture adds it by itself when it begins, so nobody is sent away before; one that belongs to somebody
+    else cannot be added, and is told."""
+    with postgres_server() as fit:
+        fit.psql("CREATE TABLE t (id int PRIMARY KEY); CREATE ROLE ann LOGIN REPLICATION")
+        fit.psql("ALTER TABLE t OWNER TO ann; GRANT CREATE ON DATABASE postgres TO ann")
+        old = Address(Secret(address(fit).conninfo.reveal()), "cut", "truecut", TABLES[:1])
+        log = LocalJournal(tmp_path)
+        Capture(old, log).run(lambda drained: drained)
+        fit.psql('CREATE TABLE "Odd Näme" (id int PRIMARY KEY)')
+        assert codes(findings(address(fit))) == ["TC2111"]
+
+        fit.psql('ALTER TABLE "Odd Näme" OWNER TO ann')
+        assert codes(findings(address(fit))) == []
+        Capture(address(fit), log).run(lambda drained: drained)
+        log.close()
+        assert fit.psql("SELECT count(*) FROM pg_publication_tables") == "2"
+
+
 def test_a_slot_of_another_kind_is_left_alone(server: PostgresServer, tmp_path: Path) -> None:
     """It is somebody else's."""
     place = address(server, user="postgres", slot="theirs")
@@ -114,6 +138,54 @@ def test_who_is_not_let_in_is_told_so(server: PostgresServer) -> None:
         (found,) = findings(Address(Secret(conninfo), "cut", "truecut"))
         assert found.fault.code == code
         assert "canary" not in str(found)
+
+
+def test_who_does_not_agree_upon_tls_is_told_so(server: PostgresServer, tmp_path: Path) -> None:
+    """The server offers none and it was asked for, or lets nobody in without; or its certificate is of
+    somebody else. `doctor` says which, and a run the same; no retry helps."""
+    server.psql("CREATE ROLE tess LOGIN REPLICATION")
+    rules = server.folder / "data" / "pg_hba.conf"
+    rules.write_text("hostnossl all tess all reject\n" + rules.read_text())
+    server.psql("SELECT pg_reload_conf()")
+    plain = server.conninfo() + " password=canary"
+    authority, other = Authority(tmp_path, "ours"), Authority(tmp_path, "theirs")
+    with speaking_tls(authority.sign("server")) as port:
+        front = f"host=127.0.0.1 port={port} user=tess dbname=shop password=canary sslmode=verify-full"
+        elsewhere = front.replace("127.0.0.1", "localhost")
+        known = {
+            f"{plain} sslmode=require": "offers no TLS",
+            f"{plain.replace('user=postgres', 'user=tess')} sslmode=disable": "without TLS",
+            f"{front} sslrootcert={tmp_path / 'nowhere'}": "are not there",
+            f"{front} sslrootcert={other.own.certificate}": "nobody whom sslrootcert vouches for",
+            f"{elsewhere} sslrootcert={authority.own.certificate}": "another host",
+        }
+        for number, (conninfo, why) in enumerate(known.items()):
+            place = Address(Secret(conninfo), "cut", "truecut")
+            (found,) = findings(place)
+            assert found.fault.code == refusal(place, tmp_path / f"log{number}") == "TC2156"
+            assert why in found.fault.message
+            assert "canary" not in str(found)
+
+
+@contextmanager
+def speaking_tls(certificate: Certificate) -> Iterator[int]:
+    """The port of somebody who agrees to TLS as a PostgreSQL does, and shows this certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate.certificate, certificate.key)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    line, _ = listener.accept()
+                    with suppress(OSError), line:
+                        line.recv(8)
+                        line.sendall(b"S")
+                        context.wrap_socket(line, server_side=True).recv(1)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield int(listener.getsockname()[1])
+        listener.shutdown(socket.SHUT_RDWR)
 
 
 def test_a_wrong_password_is_told_so(server: PostgresServer) -> None:

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.patience import PATIENCE_S
 from tests.ports import free_port
 from tests.postgres_server import PostgresServer, _binary, _run, postgres_server
+from tests.sources.postgres.copying import Copying
 from tests.sources.postgres.shop import Shop, journaled
+from tests.sources.postgres.test_checks import refusal
 from tests.sources.postgres.test_gaps import capture, gaps, insert
 from truecut.config.secret import Secret
+from truecut.errors import TruecutError
+from truecut.journal.opening import open_reader
+from truecut.model.table import TableName
+from truecut.sources.postgres.captured import CapturedLog, Extent
+from truecut.sources.postgres.checks import findings
+from truecut.sources.postgres.unit_ledger import Edition
+from truecut.sources.postgres.unit_state import Standing, standing
+from truecut.sources.postgres.unit_work import to_read
 
 SETTINGS = ("fsync=off", "wal_level=logical", "hot_standby_feedback=on", "primary_slot_name=standby")
 
+LOST, KEPT = 7, 8
 SLOTS = "SELECT count(*) FROM pg_replication_slots WHERE slot_name ="
 
 
@@ -49,32 +62,80 @@ def wait_for(server: PostgresServer, sql: str) -> None:
         time.sleep(0.1)
 
 
-def _promote(primary: PostgresServer, standby: PostgresServer) -> None:
-    """Once it has everything."""
+def _promote(primary: PostgresServer, standby: PostgresServer, meanwhile: Callable[[], None]) -> None:
+    """Once it has everything, but for what happens `meanwhile`: no standby ever hears of that."""
     end = primary.psql("SELECT pg_current_wal_flush_lsn()")
     wait_for(standby, f"SELECT pg_last_wal_replay_lsn() >= '{end}'")
+    standby.stop()
+    meanwhile()
     primary.stop()
+    standby.start()
     standby.psql("SELECT pg_promote()")
     wait_for(standby, "SELECT NOT pg_is_in_recovery()")
 
 
+def _read_what_is_lost(copy: Copying, lines: Edition) -> None:
+    """A row that no standby has, in a unit; and a table whose reading is begun."""
+    insert(copy.shop, LOST)
+    copy.read(lines, 0)
+    copy.begin("orders")
+
+
+def _copied(copy: Copying) -> list[int]:
+    """Keys that a seed gives at the journal's end."""
+    _, extent = _standing(copy, "lines")
+    window = copy.window("lines", extent.last.lsn - 1)
+    batches = [rows.batch for task in window.tasks for rows in task.read()]
+    return sorted(id for batch in batches for id in batch.column("id").to_pylist())
+
+
+def _standing(copy: Copying, table: str) -> tuple[Standing, Extent]:
+    log = CapturedLog(open_reader(copy.journal))
+    extent = log.extent()
+    assert extent is not None
+    return standing(copy.ledger, TableName("public", table), log, extent), extent
+
+
 def test_a_standby_that_takes_over(tmp_path: Path) -> None:
-    """With the slot, nothing is missing and nothing begins anew; without it, a generation begins."""
+    """With the slot, nothing is missing and nothing begins anew; without it, a generation begins. A unit that
+    was read of the server that is gone holds what never was, and its snapshot means other transactions by
+    now: it is read again."""
     with postgres_server(settings=SETTINGS) as primary:
         shop = Shop(primary, "failover")
         other = Shop(primary, "left_behind")
+        copy = Copying(Shop(primary, "copied"), tmp_path / "copied")
         capture(shop, tmp_path / "with")
         capture(other, tmp_path / "without")
+        capture(copy.shop, copy.folder / "journal")
         primary.psql(f"SELECT pg_drop_replication_slot('{other.slot}')")  # so that it stays behind
         with standby_of(primary, shop) as standby:
+            there = Secret(shop.conninfo.replace(str(primary.port), str(standby.port)))
+            address = replace(shop.address, conninfo=there)
+            assert [one.fault.code for one in findings(address)] == ["TC2116"]
+            assert refusal(address, tmp_path / "standby") == "TC2116"
             insert(shop, 1)
             _synchronise(primary, standby, shop, tmp_path / "with")
+            _synchronise(primary, standby, copy.shop, copy.folder / "journal")
+            lines = copy.begin("lines")
             insert(shop, 2)
+            capture(copy.shop, copy.folder / "journal")  # behind where it was begun
             assert standby.psql(f"{SLOTS} '{other.slot}'") == "0"
-            _promote(primary, standby)
-            for one in (shop, other):
+            _promote(primary, standby, lambda: _read_what_is_lost(copy, lines))
+            for one in (shop, other, copy.shop):
                 moved = one.conninfo.replace(str(primary.port), str(standby.port))
                 one.conninfo, one.address = moved, replace(one.address, conninfo=Secret(moved))
+            insert(copy.shop, KEPT)  # under the id that the lost one had
+            standby.psql("SELECT pg_logical_emit_message(true, 'far', repeat('x', 100000))")
+            capture(copy.shop, copy.folder / "journal")
+            with pytest.raises(TruecutError, match="did not go on"):
+                _copied(copy)
+            found, _ = _standing(copy, "lines")
+            assert [copy.read(lines, unit) for unit in to_read(lines, found)] == [1]
+            begun, _ = _standing(copy, "orders")
+            assert begun.edition is None
+            assert "taken over" in str(begun.why)
+            capture(copy.shop, copy.folder / "journal")
+            assert _copied(copy) == [KEPT]
             insert(shop, 3)
             capture(shop, tmp_path / "with")
             capture(other, tmp_path / "without")

@@ -7,10 +7,11 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.postgres_server import PostgresServer, postgres_server
+from tests.postgres_server import ON_BOTH, PostgresServer, postgres_server
 from tests.sources.postgres.shop import Shop, generations, journaled
 from truecut.core.capture import Mode, WalBudget
 from truecut.errors import Retry, TruecutError
@@ -18,15 +19,17 @@ from truecut.journal.local import LocalJournal
 from truecut.journal.reader import LocalReader
 from truecut.journal.record import Kind
 from truecut.journal.submission import Submission
-from truecut.runtime.capture import Capture, Pace
+from truecut.sources.postgres.backlog import Gulp
+from truecut.sources.postgres.capture import Capture, Pace
+from truecut.sources.postgres.checks import findings
 from truecut.sources.postgres.server import connect, create_publication
 
 SETTINGS = ("fsync=off", "wal_level=logical", "max_replication_slots=30", "min_wal_size=32MB")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with postgres_server(settings=SETTINGS) as running:
+@pytest.fixture(scope="module", params=ON_BOTH)
+def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    with postgres_server(version=request.param, settings=SETTINGS) as running:
         yield running
 
 
@@ -61,6 +64,8 @@ def _create(shop: Shop) -> str:
     return f"SELECT pg_create_logical_replication_slot('{shop.slot}', 'pgoutput')"
 
 
+SLOTS = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s"
+INSERTS, EVERYTHING = "insert", "insert, update, delete, truncate"
 CASES: dict[str, tuple[Callable[[Shop], list[str]], str]] = {
     "dropped": (lambda shop: [_drop(shop)], "is gone"),
     "recreated": (lambda shop: [_drop(shop), _create(shop)], "was made anew or moved"),
@@ -85,8 +90,12 @@ CASES: dict[str, tuple[Callable[[Shop], list[str]], str]] = {
     ),
     "no publication": (lambda shop: ["DROP PUBLICATION truecut"], "the publication is gone"),
     "operations": (
-        lambda shop: ["ALTER PUBLICATION truecut SET (publish = 'insert')"],
+        lambda shop: ["ALTER PUBLICATION truecut SET (publish_via_partition_root)"],
         "publishes other operations",
+    ),
+    "operations for a while": (
+        lambda shop: [f"ALTER PUBLICATION truecut SET (publish = '{one}')" for one in (INSERTS, EVERYTHING)],
+        "may have published other operations for a while",
     ),
 }
 
@@ -113,6 +122,30 @@ def test_a_gap_begins_a_generation(server: PostgresServer, tmp_path: Path, case:
     assert told[1] is None
     assert reason in str(told[2])
     assert [b"3" in one.changes[-1][0] for one in journaled(tmp_path)][-1]
+
+
+def test_a_publication_that_keeps_something_back_is_refused(server: PostgresServer, tmp_path: Path) -> None:
+    """A copy without updates, deletes or truncates is another table. Before anything is made; and while it
+    runs: then what was kept back is a gap, also for whoever comes after it was mended."""
+    shop = Shop(server, "kept_back", publication=False)
+    with shop.connect() as connection:
+        connection.execute("CREATE PUBLICATION truecut FOR ALL TABLES WITH (publish = 'insert, update')")
+        (found,) = findings(shop.address)
+        assert found.fault.code == "TC2155"
+        assert "delete, truncate" in found.fault.message
+        with pytest.raises(TruecutError, match="TC2155"):
+            capture(shop, tmp_path)
+        assert connection.execute(SLOTS, (shop.slot,)).fetchone() == (0,)
+        connection.execute(found.fault.fix.encode())
+        capture(shop, tmp_path)
+        connection.execute("ALTER PUBLICATION truecut SET (publish = 'insert, update, delete')")
+        for _ in range(2):
+            with pytest.raises(TruecutError, match="TC2155"):
+                capture(shop, tmp_path)
+        connection.execute(found.fault.fix.encode())
+        capture(shop, tmp_path)
+        assert list(gaps(tmp_path)) == [1, 2, 3]
+        connection.execute("SELECT pg_drop_replication_slot(%s)", (shop.slot,))
 
 
 def test_a_table_taken_out_and_put_in_again_is_a_gap_and_another_one_is_none(
@@ -146,6 +179,35 @@ def test_another_server_is_a_gap(server: PostgresServer, tmp_path: Path) -> None
         capture(there, tmp_path)
     assert "another one" in str(gaps(tmp_path)[2])
     assert len(journaled(tmp_path)) == 2
+
+
+def test_a_gap_that_comes_while_it_reads(
+    server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind the look with which it began, and before the slot was read: nothing of what was read is appended
+    in the generation that ended, for something may be missing before it."""
+    shop = Shop(server, "gap_reads", publication=False)
+    with shop.connect() as connection:
+        connection.execute("CREATE PUBLICATION truecut FOR TABLE lines")
+        capture(shop, tmp_path)
+        connection.execute("INSERT INTO lines VALUES (1, 'x')")
+        portions = Gulp.portions
+
+        def late(gulp: Gulp, *arguments: Any) -> Iterator[list[bytes]]:
+            monkeypatch.undo()
+            connection.execute("ALTER PUBLICATION truecut DROP TABLE lines")
+            connection.execute("INSERT INTO lines VALUES (2, 'x')")
+            connection.execute("ALTER PUBLICATION truecut ADD TABLE lines")
+            connection.execute("INSERT INTO lines VALUES (3, 'x')")
+            return portions(gulp, *arguments)
+
+        monkeypatch.setattr(Gulp, "portions", late)
+        capture(shop, tmp_path)
+        connection.execute("INSERT INTO lines VALUES (4, 'x')")
+        capture(shop, tmp_path)
+    assert "has changed for public.lines" in str(gaps(tmp_path)[2])
+    held = [entry for entry in LocalReader(tmp_path).read(after=None) if entry.record.kind is Kind.CHANGES]
+    assert {entry.position.generation for entry in held} == {2}
 
 
 def test_a_gap_while_it_streams(server: PostgresServer, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from tests.patience import PATIENCE_S
-from tests.postgres_server import PostgresServer, postgres_server
+from tests.postgres_server import ON_BOTH, PostgresServer, postgres_server
 from tests.sources.postgres import pgoutput
 from tests.sources.postgres.capturing import LEASE_MS
 from tests.sources.postgres.processes import Process, wait_until_captured
@@ -25,9 +25,9 @@ JOURNAL = ("journal_written", "journal_synced", "journal_published")
 AT_THE_START = ("capture_publication_made", "capture_slot_made", "capture_begun")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with postgres_server(settings=SETTINGS) as running:
+@pytest.fixture(scope="module", params=ON_BOTH)
+def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    with postgres_server(version=request.param, settings=SETTINGS) as running:
         yield running
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres_server import PostgresServer, postgres_server
+from tests.postgres_server import ON_BOTH, PostgresServer, postgres_server
 from tests.sources.postgres import pgoutput
 from tests.sources.postgres.processes import Process, wait_until_captured
 from tests.sources.postgres.shop import Shop, journaled
@@ -16,9 +16,9 @@ from truecut.journal.reader import LocalReader
 SIZE = 40_000 * 2048
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with postgres_server() as running:
+@pytest.fixture(scope="module", params=ON_BOTH)
+def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    with postgres_server(version=request.param) as running:
         yield running
 
 

@@ -5,28 +5,38 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from tests.postgres_server import PostgresServer, postgres_server
+from tests.postgres_server import ON_BOTH, PostgresServer, postgres_server
 from tests.sources.postgres import pgoutput
 from tests.sources.postgres.processes import place
 from tests.sources.postgres.shop import Shop, journaled
+from truecut.config.secret import Secret
 from truecut.core.capture import Mode, WalBudget
 from truecut.errors import TruecutError
 from truecut.journal.local import LocalJournal
 from truecut.journal.record import Record
 from truecut.model.position import Position
-from truecut.runtime.capture import Capture, Pace
-from truecut.sources.postgres import backlog, faults
-from truecut.sources.postgres.server import connect
+from truecut.runtime.capture_lease import lease_lost
+from truecut.sources.postgres import backlog
+from truecut.sources.postgres.capture import Capture, Pace
+from truecut.sources.postgres.journaled import ending, marker
+from truecut.sources.postgres.lineage import Place, Publication
+from truecut.sources.postgres.schemas import Catalog
+from truecut.sources.postgres.server import Address, Connection, connect
 from truecut.sources.postgres.tail import Tail
+from truecut.sources.postgres.writer import Writer
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with postgres_server(settings=("fsync=off", "wal_level=logical", "max_replication_slots=30")) as running:
+@pytest.fixture(scope="module", params=ON_BOTH)
+def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    with postgres_server(
+        version=request.param, settings=("fsync=off", "wal_level=logical", "max_replication_slots=30")
+    ) as running:
         yield running
 
 
@@ -67,7 +77,7 @@ def test_without_the_lease_nothing_is_appended(server: PostgresServer, tmp_path:
     def check() -> None:
         asked.append(None)
         if len(asked) > 1:  # when it began it still had the lease
-            raise faults.lease_lost()
+            raise lease_lost()
 
     with pytest.raises(TruecutError, match="lease"):
         Capture(shop.address, journal, check=check).run(lambda drained: drained)
@@ -82,7 +92,7 @@ def test_without_the_lease_nobody_s_session_is_ended(server: PostgresServer, tmp
     journal = LocalJournal(tmp_path)
 
     def check() -> None:
-        raise faults.lease_lost()
+        raise lease_lost()
 
     with connect(shop.address) as successor:
         with pytest.raises(TruecutError, match="lease"):
@@ -100,7 +110,7 @@ def test_without_the_lease_the_slot_is_not_given_up(server: PostgresServer, tmp_
     def check() -> None:
         asked.append(None)
         if len(asked) > 1:
-            raise faults.lease_lost()
+            raise lease_lost()
 
     budget = WalBudget(bytes_max=0, give_up=True)
     with pytest.raises(TruecutError, match="lease"):
@@ -117,12 +127,27 @@ def test_without_the_lease_nothing_is_released(server: PostgresServer, tmp_path:
 
     def check() -> None:
         if journal.head() != head:
-            raise faults.lease_lost()
+            raise lease_lost()
 
     with pytest.raises(TruecutError, match="lease"):
         Capture(shop.address, journal, check=check).run(lambda drained: drained)
     assert journal.head() != head
     assert confirmed(shop) == before
+    journal.close()
+
+
+def test_nothing_is_appended_behind_what_somebody_else_has_appended(tmp_path: Path) -> None:
+    """C2: an append names what it must stand behind; the journal refuses it where it ends otherwise."""
+    journal = LocalJournal(tmp_path)
+    place_ = Place(100, "s", 1, "shop", "cut", 1, Publication(5, "all"), 700)
+    catalog = Catalog(cast(Connection, None), Address(Secret(""), "cut", "truecut"))
+    writer = Writer(journal, catalog, place_, generation=1, check=lambda: None)
+    writer.flush(replace(place_, lsn=200))
+    writer.settle()
+    journal.submit([marker(replace(place_, lsn=300), generation=1)]).result()
+    with pytest.raises(TruecutError, match="TC6008"):
+        writer.flush(replace(place_, lsn=400))
+    assert ending(journal).place == replace(place_, lsn=300)
     journal.close()
 
 

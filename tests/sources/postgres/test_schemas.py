@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from tests.postgres_server import PostgresServer, postgres_server
+from tests.postgres_server import ON_BOTH, PostgresServer, postgres_server
 from tests.sources.postgres import pgoutput
 from tests.sources.postgres.shop import Shop
 from truecut.journal.local import LocalJournal
 from truecut.journal.reader import LocalReader
 from truecut.journal.record import Kind, Record
 from truecut.model import change
-from truecut.runtime.capture import Capture
+from truecut.sources.postgres.capture import Capture
 from truecut.sources.postgres.decode import decode
 from truecut.sources.postgres.lineage import Place, Publication
 from truecut.sources.postgres.relation import NUMBER_UNKNOWN, Relation
@@ -28,9 +28,9 @@ from truecut.sources.postgres.transactions import Announcement, Transactions
 from truecut.sources.postgres.writer import Writer
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with postgres_server() as running:
+@pytest.fixture(scope="module", params=ON_BOTH)
+def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    with postgres_server(version=request.param) as running:
         yield running
 
 

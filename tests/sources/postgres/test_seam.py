@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.postgres_server import PostgresServer, postgres_server
+from tests.postgres_server import ON_BOTH, PostgresServer, postgres_server
 from tests.sources.postgres.processes import Process, wait_until_captured
 from tests.sources.postgres.shop import Shop
 from truecut.failpoint import KILLED
@@ -31,9 +31,9 @@ SETTINGS = ("fsync=off", "wal_level=logical", "logical_decoding_work_mem=64kB")
 BIG = "(SELECT string_agg(md5(n::text), '') FROM generate_series({0}, {0} + 200) n)"  # does not compress
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with postgres_server(settings=SETTINGS) as running:
+@pytest.fixture(scope="module", params=ON_BOTH)
+def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    with postgres_server(version=request.param, settings=SETTINGS) as running:
         yield running
 
 

@@ -14,23 +14,25 @@ from pathlib import Path
 import pytest
 
 from tests.patience import PATIENCE_S
-from tests.postgres_server import PostgresServer, postgres_server
+from tests.postgres_server import ON_BOTH, PostgresServer, postgres_server
 from tests.sources.postgres.busy import BIG, SETUP, Busy, busy
 from tests.sources.postgres.copying import Copying, at_source, at_source_now, copying, shared_snapshot
 from tests.sources.postgres.shop import Shop
-from truecut.errors import TruecutError
+from truecut.errors import Retry, TruecutError
 from truecut.failpoint import BACKFILL, KILLED
 from truecut.model.table import TableName
+from truecut.sources.postgres.seed import UnitRows
 from truecut.sources.postgres.unit_ledger import Edition
+from truecut.sources.postgres.unit_read import digest_of
 
 SETTINGS = ("fsync=off", "wal_level=logical", "logical_decoding_work_mem=64kB", "max_replication_slots=40")
 FIRST = {"units_awaited": 0, "units_planned": 0}  # once for each edition, before any unit
 _numbers = count(1)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with postgres_server(settings=SETTINGS) as running:
+@pytest.fixture(scope="module", params=ON_BOTH)
+def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    with postgres_server(version=request.param, settings=SETTINGS) as running:
         yield running
 
 
@@ -187,9 +189,13 @@ def test_only_what_was_not_read_is_read_again(server: PostgresServer, tmp_path: 
         connection.execute(
             f"INSERT INTO items SELECT i, 0, {BIG.format('i')}, '' FROM generate_series(1, 60) i"
         )
+        too_early, _ = at_source_now(shop, [])
+        connection.execute("UPDATE items SET n = 1 WHERE id = 9")
         edition = copy.begin("items")
         units = range(len(edition.plan.parts))
         assert sum(copy.read(edition, unit) for unit in units) == 60
+        with pytest.raises(TruecutError, match="later place"):
+            copy.seeded("items", too_early)
         before = edition.records()
         assert sum(copy.read(edition, unit) for unit in units) == 0
         assert edition.records() == before
@@ -214,6 +220,50 @@ def test_only_what_was_not_read_is_read_again(server: PostgresServer, tmp_path: 
         copy.ledger.forget_older(TableName("public", "items"), following)
         assert not edition.folder.exists()
         agrees(copy, "items")
+
+
+def test_an_edition_that_is_forgotten_while_a_seed_reads_it(
+    server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that has a unit's file open goes on with what it has; one that comes too late, at whatever step,
+    is told so in words that let the seed be tried again, with the newest edition."""
+    shop = Shop(server, f"seed{next(_numbers)}")
+    with copying(shop, tmp_path) as copy, shop.connect() as connection:
+        connection.execute(SETUP)
+        connection.execute(
+            f"INSERT INTO items SELECT i, 0, {BIG.format('i')}, '' FROM generate_series(1, 60) i"
+        )
+        older = copy.begin("items")
+        for unit in range(len(older.plan.parts)):
+            copy.read(older, unit)
+        at, held = at_source_now(shop, ["items"])
+        copy.wait_for(at)
+        reading, late = (
+            next(task for task in copy.window("items", at).tasks if isinstance(task, UnitRows)).read()
+            for _ in range(2)
+        )
+        first = next(reading)
+        newer = copy.begin("items")
+
+        def forgotten(path: Path) -> str:
+            """Between the look whether the file is there and the reading of it."""
+            copy.ledger.forget_older(TableName("public", "items"), newer)
+            return digest_of(path)
+
+        monkeypatch.setattr("truecut.sources.postgres.seed.digest_of", forgotten)
+        with pytest.raises(TruecutError, match="TC2134") as told:
+            next(late)
+        assert told.value.fault.retry is Retry.RETRYABLE
+        assert first.batch.num_rows
+        with pytest.raises(TruecutError, match="TC2134"):
+            list(reading)
+        older.make_void("nobody reads it any more")
+        monkeypatch.undo()
+        for unit in range(len(newer.plan.parts)):
+            copy.read(newer, unit)
+        at, held = at_source_now(shop, ["items"])
+        copy.wait_for(at)
+        assert copy.seeded("items", at) == held["items"]
 
 
 def test_other_columns_make_another_edition(server: PostgresServer, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from tests.patience import PATIENCE_S
-from tests.postgres_server import PostgresServer, postgres_server
+from tests.postgres_server import ON_BOTH, PostgresServer, postgres_server
 from tests.sources.postgres.busy import BIG, SETUP
 from tests.sources.postgres.copying import Content, Copying, at_source_now, copying
 from tests.sources.postgres.shop import Shop
@@ -23,9 +23,9 @@ SETTINGS = ("fsync=off", "wal_level=logical", "max_replication_slots=30")
 _numbers = count(1)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with postgres_server(settings=SETTINGS) as running:
+@pytest.fixture(scope="module", params=ON_BOTH)
+def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    with postgres_server(version=request.param, settings=SETTINGS) as running:
         yield running
 
 

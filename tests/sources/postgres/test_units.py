@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
@@ -125,6 +128,43 @@ def test_a_plan_reads_a_part_of_the_table(keyed: Address) -> None:
         )
         shown = "\n".join(str(row[0]) for row in connection.execute(query).fetchall())
     assert "Index Cond: ((ROW(a, b)" in shown
+
+
+READ_ONE = """
+import pickle, resource, sys
+from pathlib import Path
+from truecut.sources.postgres.unit_read import read_unit
+address, plan, path = pickle.loads(Path(sys.argv[1]).read_bytes())
+record = read_unit(address, plan, 0, path)
+print(record.rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def test_a_unit_that_grew_takes_no_more_memory(keyed: Address, tmp_path: Path) -> None:
+    """However wrong a plan has become: made while a table was nearly empty and never analyzed, its only unit
+    is the whole table by now. Its rows stream into the file."""
+    peaks = []
+    with connect(keyed) as connection:
+        connection.execute(
+            "CREATE TABLE public.grown (id int PRIMARY KEY, v text) WITH (autovacuum_enabled = off)"
+        )
+        connection.execute("INSERT INTO public.grown VALUES (0, '')")
+        made = plan(connection, keyed, relation_of(connection, keyed, "grown"))
+        assert len(made.parts) == 1
+        for rows in (1, 160_001):
+            connection.execute(
+                "INSERT INTO public.grown SELECT i, repeat(md5(i::text), 30) FROM generate_series(2, %s) i",
+                (rows,),
+            )
+            given, path = tmp_path / f"{rows}.given", tmp_path / f"{rows}.arrow"
+            given.write_bytes(pickle.dumps((keyed, made, path)))
+            command = [sys.executable, "-c", READ_ONE, str(given)]
+            told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+            assert int(told[0]) == rows
+            peaks.append(int(told[1]) << 10)
+        (size,) = connection.execute("SELECT sum(length(v)) FROM public.grown").fetchone() or (0,)
+    assert size > 150_000_000
+    assert peaks[1] - peaks[0] < size // 2
 
 
 # --- values ---------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.postgres_server import PostgresServer
+from tests.postgres_server import ON_BOTH, PostgresServer
 from tests.sources.postgres.piped import BOTH, MIRROR, Mirror, Piped, frontier, pipeline_document
 from truecut.config.kinds import SOURCES
 from truecut.errors import Fault, TruecutError
@@ -21,7 +21,7 @@ from truecut.journal.local import remove_log
 from truecut.model import change
 from truecut.model.position import Position
 from truecut.model.table import TableName
-from truecut.runtime.capturing import drop_at_source
+from truecut.runtime.capture_start import drop_at_source
 from truecut.sources.contract import Source, TableFacts, TableRead, WindowLimits
 from truecut.sources.postgres.messages import lsn_of
 from truecut.sources.registry import survey_source
@@ -32,10 +32,11 @@ LINES = 'public.Lines of "it"'
 NONE = {"backfill": "none"}
 
 
-@pytest.fixture
-def piped(tmp_path: Path, postgres: PostgresServer) -> Iterator[Piped]:
+@pytest.fixture(params=ON_BOTH)
+def piped(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Piped]:
+    server: PostgresServer = request.getfixturevalue("postgres" if request.param == 18 else "postgres_16")
     name = f"windows_{next(_numbers)}"
-    conninfo = postgres.create_database(name)
+    conninfo = server.create_database(name)
     with psycopg.connect(conninfo, autocommit=True) as connection:
         connection.execute("CREATE TABLE orders (id bigint PRIMARY KEY, what text, big text)")
         connection.execute('CREATE TABLE "Lines of ""it""" (a int, b text, v int, PRIMARY KEY (b, a))')
@@ -167,6 +168,10 @@ def test_a_commit_that_begins_at_a_place_is_not_before_it(piped: Piped) -> None:
         window = piped.window(source, at, Position(1, upto))
         rows = [row for task in window.tasks for _, b in task.read() for row in b.to_pylist()]
         assert (window.upto.place, len(rows)) == (upto, (count + 1) // 2)
+    head = source.observe().head
+    for after, left in zip([places[0] - 1, places[0], places[1] - 1, places[1]], [2, 1, 1, 0], strict=True):
+        window = piped.window(source, Position(1, after), head)
+        assert sum(batch.num_rows for task in window.tasks for _, batch in task.read()) == left
     lsn = f"{places[1] >> 32:X}/{places[1] & 0xFFFFFFFF:X}"
     assert lsn_of(lsn) == places[1]
     window = piped.window(source, at, place(lsn))
@@ -268,6 +273,80 @@ def test_tables_at_different_places_end_at_one_that_none_has_passed(piped: Piped
     assert piped.window(piped.source_seen(), start, head, least).upto >= later
 
 
+@pytest.mark.parametrize("later_changes", [False, True], ids=["nothing behind", "changes behind"])
+@pytest.mark.parametrize("how", ["started again", "running", "within one append"])
+def test_a_table_that_stands_further_on_keeps_the_columns_it_has_there(
+    piped: Piped, how: str, later_changes: bool
+) -> None:
+    """One of two stands behind a change of its columns, the other before it: what the first one looked like
+    before its own place is nothing to it. It is told in the columns that it has, and nothing moves back. Also
+    where the journal shows the columns of before last, because it was copied with those it has."""
+    source = piped.source()
+    start = piped.begin(source)
+    with piped.connect() as connection:
+        connection.execute("INSERT INTO orders VALUES (1, 'a', 'b')")
+        connection.execute('INSERT INTO "Lines of ""it""" VALUES (1, \'b\', 2)')
+        if how == "within one append":
+            connection.execute("INSERT INTO orders VALUES (2, 'a', 'b')")
+            connection.execute("ALTER TABLE orders ADD COLUMN n int")
+            later = place(
+                (connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone() or "")[0]
+            )
+        else:
+            connection.execute("ALTER TABLE orders ADD COLUMN n int")
+            connection.execute("INSERT INTO orders VALUES (2, 'a', 'b', 6)")
+            piped.capture()
+            later = source.observe().head
+            follow(piped, source, Mirror({ORDERS: ("id",), LINES: ("b", "a")}), start, later)
+        if later_changes:
+            connection.execute("UPDATE orders SET n = 7")
+        connection.execute('INSERT INTO "Lines of ""it""" VALUES (2, \'b\', 3)')
+    piped.capture()
+    source = source if how == "running" else piped.source()
+    head = source.observe().head
+    stands = {TableName("public", "orders"): later, TableName.parse(LINES): start}
+    places = {name: (read, stands[name], modes) for name, (read, modes) in piped.reads(MIRROR).items()}
+    one_row = WindowLimits(rows_max=1, bytes_max=1 << 30)
+    told: list[list[str]] = []
+    rows: list[tuple[Any, ...]] = []
+    while min(place for _, place, _ in places.values()) < head:
+        window = source.plan_window(places, upto_max=head, limits=one_row, parallelism=1)
+        assert not window.faults
+        assert window.upto >= later
+        orders = window.schemas.get(TableName("public", "orders"))
+        told += [[column.name for column in orders.columns]] if orders is not None else []
+        for task in window.tasks:
+            for name, batch in task.read():
+                rows += [(str(name), row.get("id"), row.get("n")) for row in batch.to_pylist()]
+        places = {name: (read, max(at, window.upto), modes) for name, (read, at, modes) in places.items()}
+    assert told == [["id", "what", "big", "n"]] * later_changes
+    assert sorted(rows, key=repr) == sorted(
+        [(LINES, None, None)] * 2 + [(ORDERS, 1, 7), (ORDERS, 2, 7)] * later_changes, key=repr
+    )
+
+
+def test_a_window_that_would_end_too_early_is_none(piped: Piped) -> None:
+    """Where the journal does not reach as far as a window must, it is waited for: nobody's place moves
+    back."""
+    source = piped.source()
+    start = piped.begin(source)
+    with piped.connect() as connection:
+        connection.execute("INSERT INTO orders VALUES (1, 'a', 'b')")
+    piped.capture()
+    head = source.observe().head
+    beyond = Position(1, head.place + 1_000_000)
+    least = WindowLimits(rows_max=1, bytes_max=1 << 30, not_before=beyond)
+    with pytest.raises(TruecutError, match="TC2117"):
+        piped.window(source, start, beyond, least)
+    ahead = {
+        name: (read, beyond if "orders" in str(name) else start, modes)
+        for name, (read, modes) in piped.reads(MIRROR).items()
+    }
+    with pytest.raises(TruecutError, match="TC2117"):
+        source.plan_window(ahead, upto_max=beyond, limits=least, parallelism=1)
+    assert piped.window(source, start, head).upto == head
+
+
 def test_a_table_that_stops_at_other_columns_does_so_after_a_start_too(piped: Piped) -> None:
     """`on_schema_change: stop`: a new process knows of the columns before only what the journal says."""
     piped.document["spec"]["tables"][0]["on_schema_change"] = "stop"
@@ -283,6 +362,33 @@ def test_a_table_that_stops_at_other_columns_does_so_after_a_start_too(piped: Pi
     source = piped.source_seen()
     window = piped.window(source, at, source.observe().head)
     assert {str(name): fault.code for name, fault in window.faults.items()} == {ORDERS: "TC3053"}
+
+
+def test_after_a_start_columns_are_said_to_have_changed_only_where_they_have(piped: Piped) -> None:
+    """A new process does not know what the sinks have: they get the order in any case."""
+    source = piped.source()
+    piped.begin(source)
+    with piped.connect() as connection:
+        connection.execute("INSERT INTO orders VALUES (1, 'a', 'b')")
+        piped.capture()
+        began = source.observe().head
+        connection.execute("INSERT INTO orders VALUES (2, 'a', 'b')")
+        piped.capture()
+        source = piped.source_seen()
+        again = source.observe().head
+        window = piped.window(source, began, again)
+        assert [set(map(str, names)) for names in (window.altered, window.alike)] == [{ORDERS}, {ORDERS}]
+        connection.execute("ALTER TABLE orders ADD COLUMN n int")
+        connection.execute("INSERT INTO orders VALUES (3, 'a', 'b', 6)")
+    piped.capture()
+    for knows in (source, piped.source_seen()):
+        at, head = again, knows.observe().head
+        told: set[TableName] = set()
+        while at < head:  # one ends before its table changes
+            window = piped.window(knows, at, head)
+            told |= window.altered - window.alike
+            at = window.upto
+        assert set(map(str, told)) == {ORDERS}
 
 
 @pytest.mark.parametrize("looked", [False, True], ids=["published", "not_published_yet"])
@@ -338,6 +444,8 @@ def test_tables_without_what_delivery_needs_are_held_with_the_remedy(
         "public.keyless": "TC2123",
     }
     assert all("REPLICA IDENTITY FULL" in fault.fix for fault in window.faults.values())
+    told = [fault.message for fault in window.faults.values()]  # which is all that a hold keeps
+    assert all("REPLICA IDENTITY FULL" in message for message in told)
     with piped.connect() as connection:
         for table in ("orders", "keyless"):
             connection.execute(f"ALTER TABLE {table} REPLICA IDENTITY FULL".encode())
@@ -351,12 +459,17 @@ def test_tables_without_what_delivery_needs_are_held_with_the_remedy(
 
 
 def test_what_was_never_captured_is_waited_for_and_what_is_gone_is_a_gap(piped: Piped) -> None:
-    """Before the first capture a look is refused, and may be tried again; behind a journal that begins later
+    """Before the first capture a look is refused, and may be tried again; so is a description before the
+    journal has passed the catalog, also for whoever has not observed. Behind a journal that begins later
     than a table stands, the table is lost, and says so."""
     source = piped.source()
     with pytest.raises(TruecutError, match="TC2117"):
         source.observe()
     at = piped.begin(source)
+    new, orders = piped.source(), TableRead(TableName("public", "orders"), ("id",), None)
+    with pytest.raises(TruecutError, match="TC2117"):
+        new.describe(orders, at=at)
+    assert new.describe(orders, at=piped.begin(new)).names == ("id", "what", "big")
     window = piped.window(source, Position(1, at.place - 100_000), at)
     assert set(window.lost) == set(window.faults) == set(piped.reads(BOTH))
     missing = {"name": "public.nowhere", "key": ["id"], **NONE}

@@ -51,7 +51,12 @@ class Lake:
     @property
     def metadata(self) -> str:
         """The database that holds the catalog's own tables."""
-        return identifier(f"__ducklake_metadata_{self.alias}")
+        return identifier(self.metadata_name)
+
+    @property
+    def metadata_name(self) -> str:
+        """The same, as it is, not as SQL writes it."""
+        return f"__ducklake_metadata_{self.alias}"
 
 
 @dataclass(frozen=True, slots=True)

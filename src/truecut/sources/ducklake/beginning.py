@@ -75,17 +75,23 @@ def _look(address: LakeAddress) -> tuple[list[FoundTable], str]:
         ).fetchone()
     except duckdb.Error as error:
         if "explicitly disabled" in str(error):  # a database that a lake would have to be made in
-            raise TruecutError(
-                "TC1065",
-                f"There is a database at {address}, but no DuckLake in it",
-                fix="Give --dsn the catalog of a lake: what `ATTACH 'ducklake:PATH'` names.",
-                exit_code=ExitCode.WRONG_INPUT,
-            ) from None
+            raise _no_lake(address, "a database") from None
         fault = fault_of(error, what=f"The catalog {address}")
-        if fault.code == "TC4008":  # no database at all
+        if fault.code == "TC4008":
+            raise _no_lake(address, "a file") from None
+        if fault.code == "TC4018":  # without its `sqlite:`
             raise TruecutError.of(fault, ExitCode.WRONG_INPUT) from None
         raise TruecutError.of(fault) from None
     finally:
         connection.close()
     tables = [FoundTable(schema, name, tuple(columns)) for schema, name, columns in rows]
     return tables, str((told or ("",))[0] or "")
+
+
+def _no_lake(address: LakeAddress, found: str) -> TruecutError:
+    return TruecutError(
+        "TC1065",
+        f"There is {found} at {address}, but no DuckLake in it",
+        fix="Give --dsn the catalog of a lake: what `ATTACH 'ducklake:PATH'` names.",
+        exit_code=ExitCode.WRONG_INPUT,
+    )

@@ -156,6 +156,19 @@ def weights(lake: Lake, table_id: int, *, after: int, upto: int) -> list[Weight]
     return [Weight(int(row[0]), int(row[1]), int(row[2])) for row in rows]
 
 
+def inlined_in_sqlite(lake: Lake, table_id: int) -> bool:
+    """Whether an SQLite catalog itself holds rows of the table, of whatever snapshot. SQLite is asked in its
+    own words: what the extension scans by `rowid` may be a column of the user's."""
+    return any(_has_rows(lake, name) for name in _inlined_tables(lake, table_id))
+
+
+def _has_rows(lake: Lake, name: str) -> bool:
+    asked = [lake.metadata_name, f"SELECT EXISTS (SELECT 1 FROM {name})"]
+    row = lake.connection.execute("FROM sqlite_query(?, ?)", asked).fetchone()
+    assert row is not None
+    return int(row[0]) == 1
+
+
 def data_files(lake: Lake, name: TableName, *, at: int) -> list[tuple[str, int]]:
     """(path, bytes) of the files that hold the table at a snapshot, each as often as it is read; inlined rows
     are in none of them."""

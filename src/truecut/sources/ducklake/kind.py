@@ -43,6 +43,7 @@ class DuckLakeSourceKind:
 
     title = "DuckLake"
     section = DuckLakeSourceSection
+    dsn_begins = ("",)  # PATH, sqlite:PATH, postgres:CONNINFO
     knows_keys = False
     captured = False
     lists_tables = False

@@ -20,7 +20,7 @@ from truecut.sources.ducklake import catalog, files, history, schema
 from truecut.sources.ducklake.attach import Lake, attached, connection, one_view
 from truecut.sources.ducklake.stamp import Stamp, stamp_of
 from truecut.sources.ducklake.tasks import SeedTask
-from truecut.sources.ducklake.window import WindowPlanner, gone, unreadable, unreadable_seed
+from truecut.sources.ducklake.window import WindowPlanner, gone, mixed_up, unreadable, unreadable_seed
 
 LOOK_S = 1.0  # whatever a file's time says: file systems across a network may be late to tell
 
@@ -117,7 +117,11 @@ class DuckLakeSource:
         if isinstance(found, Fault):
             return found
         table_id = self._table_id(lake, table, at.place)
-        spoilt = unreadable(lake, table_id, catalog.column_versions(lake, table_id))
+        columns = catalog.column_versions(lake, table_id)
+        mixed = mixed_up(lake, self._address, table.name, table_id, columns)
+        if mixed is not None:
+            return mixed
+        spoilt = unreadable(lake, table_id, columns)
         if any(at.place in span for span in spoilt):
             return unreadable_seed(str(table.name), at=at)
         return found

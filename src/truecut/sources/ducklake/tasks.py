@@ -16,7 +16,16 @@ import pyarrow as pa
 
 from truecut.errors import Retry, TruecutError
 from truecut.lake import LakeAddress, identifier, literal
-from truecut.model.change import COMMITTED_AT, CONTROL_FIELDS, CONTROL_NAMES, OP, PLACE, READ, SEQ
+from truecut.model.change import (
+    COMMITTED_AT,
+    CONTROL_FIELDS,
+    CONTROL_NAMES,
+    OP,
+    PLACE,
+    READ,
+    SEQ,
+    first_of_reading,
+)
 from truecut.model.table import TableName
 from truecut.sources.contract import Rows
 from truecut.sources.ducklake import catalog, files, history, normal
@@ -116,6 +125,11 @@ class SeedTask:
     bucket: int
     buckets: int
     table_id: int
+
+    @property
+    def first_seq(self) -> int:
+        """Where its numbers begin."""
+        return first_of_reading(self.shape.table.reading, first=normal.first_seq(self.table_id))
 
     @property
     def table(self) -> TableName:
@@ -251,7 +265,7 @@ def seed_sql(lake: Lake, task: SeedTask) -> str:
     )
     return f"""
         SELECT {READ}::UTINYINT AS {OP}, {task.version.snapshot}::UBIGINT AS {PLACE},
-               ({normal.first_seq(task.table_id)} + (row_number() OVER () - 1) * {task.buckets}
+               ({task.first_seq} + (row_number() OVER () - 1) * {task.buckets}
                 + {task.bucket})::BIGINT AS {SEQ},
                (SELECT snapshot_time::TIMESTAMPTZ FROM {lake.metadata}.ducklake_snapshot
                 WHERE snapshot_id = {task.version.snapshot}) AS {COMMITTED_AT}, {columns}

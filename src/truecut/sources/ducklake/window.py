@@ -23,6 +23,7 @@ HISTORY_GONE = "TC2010"
 HISTORY_DAMAGED = "TC2011"
 SNAPSHOTS_MAX = 10_000  # of one window: who is further behind gets several
 SEED_DAMAGED = "TC3026"
+ROWS_MIXED_UP = "TC2027"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Known:
     weights: Sequence[Weight] = ()
     damaged: Sequence[range] = ()  # where it cannot be read
     maintained: bool = True
+    mixed_up: Fault | None = None
 
     def is_damaged(self, snapshot: int) -> bool:
         return any(snapshot in span for span in self.damaged)
@@ -116,6 +118,7 @@ class WindowPlanner:
         columns = catalog.column_versions(self.lake, start.id)
         namings = catalog.namings(self.lake, start.id)
         start = replace(start, begin=namings[0].begin)
+        mixed = mixed_up(self.lake, self.address, table.name, start.id, columns)
         return Known(
             table,
             after,
@@ -124,9 +127,10 @@ class WindowPlanner:
             start,
             namings,
             columns,
-            files.weights(self.lake, start.id, after=after, upto=upto_max),
+            () if mixed else files.weights(self.lake, start.id, after=after, upto=upto_max),
             unreadable(self.lake, start.id, columns),
             files.maintained(self.lake, start, after=after),
+            mixed,
         )
 
     def _continues(self, one: Known, surviving: Sequence[Snapshot], upto: int) -> TableSchema | Fault:
@@ -148,7 +152,8 @@ class WindowPlanner:
         found = one.schema_at(upto)
         after = str(self._position(one.after))
         return (
-            schema.fault_in(one.table, found)
+            one.mixed_up
+            or schema.fault_in(one.table, found)
             or schema.displaced(one.table, one.schema_at(one.after), found, after=after)
             or widening.revalued(one.table, one.columns, one.schema_at(one.after), found, after=after)
             or found
@@ -271,6 +276,23 @@ def unreadable(lake: Lake, table_id: int, columns: Sequence[ColumnVersion]) -> S
     names = {column.name.lower() for column in columns if column.parent is None}
     hidden = names & {history.FILE_COLUMN, history.ROW_COLUMN}
     return files.damaged(lake, table_id) if hidden else ()
+
+
+def mixed_up(
+    lake: Lake, address: LakeAddress, name: TableName, table_id: int, columns: Sequence[ColumnVersion]
+) -> Fault | None:
+    """Why the extension itself takes rows of the table for others, if so: by SQLite's own number of a row, of
+    which a column of that name takes the place."""
+    names = {column.name.lower() for column in columns if column.parent is None}
+    if address.kind != "sqlite" or "rowid" not in names or not files.inlined_in_sqlite(lake, table_id):
+        return None
+    return Fault(
+        ROWS_MIXED_UP,
+        f"{name}: the SQLite catalog holds rows of it, and its column rowid takes the place of SQLite's own: "
+        "the extension itself mixes such rows up, and loses some",
+        "Set data_inlining_row_limit to 0 at the source, write the table anew (CREATE OR REPLACE TABLE … AS "
+        "FROM …) and compare its rows with what they should be; then resume it.",
+    )
 
 
 def _within(steps: Sequence[int], after: int, upto: int) -> tuple[int, ...]:

@@ -12,8 +12,6 @@ from truecut.config.kinds import Address
 from truecut.config.secret import Secret
 from truecut.config.settings import SourceSettings
 from truecut.core.capture import WalBudget
-from truecut.journal.opening import Where
-from truecut.journal.security import Security
 from truecut.sources.postgres import server
 from truecut.sources.postgres.unit_ledger import UnitLedger
 
@@ -81,16 +79,9 @@ def server_address(settings: SourceSettings) -> server.Address:
     source = postgres_source(settings.address)
     name = legal_name(settings.pipeline)
     tables = tuple(table.name for table in settings.tables)
-    return server.Address(source.dsn, source.slot or name, source.publication or name, tables)
-
-
-def journal_of(settings: SourceSettings) -> Where:
-    """Where its changes are captured."""
-    journal = settings.journal
-    assert journal is not None, "the file's own, or its default"
-    if journal.coordinator is None:
-        return Where(folder=str(journal.path))
-    return Where(coordinator=journal.coordinator, log=settings.pipeline, security=Security.read())
+    witness = None if settings.witness is None else settings.witness.slot
+    slot, publication = source.slot or name, source.publication or name
+    return server.Address(source.dsn, slot, publication, tables, witness=witness)
 
 
 def units_of(settings: SourceSettings) -> UnitLedger:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from truecut.sources.postgres import server
 from truecut.sources.postgres.faults import identifier
 from truecut.sources.postgres.messages import lsn_text
-from truecut.sources.postgres.server import Address, Connection, answering
+from truecut.sources.postgres.server import Address, Connection, answering, promptly
 
 MESSAGES_MAX = 200_000  # the server reads its log again from the oldest open transaction for each gulp
 LOG_BYTES_MAX = 256 << 20  # it keeps a gulp in a temporary file
@@ -41,6 +42,10 @@ class Gulp:
         arguments = (address.slot, lsn_text(self.upto), MESSAGES_MAX, identifier(address.publication))
         with answering(address, "show its changes"), connection.cursor(binary=True) as cursor:
             rows = cursor.stream(_PEEK, arguments, size=PORTION)
-            while portion := [row[0] for row in islice(rows, PORTION)]:
+            while portion := self._next(rows, connection.fileno()):
                 self.messages += len(portion)
                 yield portion
+
+    def _next(self, rows: Iterator[tuple[bytes]], line: int) -> list[bytes]:
+        with promptly(line, within_s=server.WORK_S):
+            return [row[0] for row in islice(rows, PORTION)]

@@ -48,6 +48,6 @@ def begin(dsn: str | None) -> Beginning:
 def tables(address: Address) -> list[FoundTable]:
     """Every table of its own that is logged; a partitioned one stands for its partitions."""
     connection = server.connect(address)
-    with connection, server.answering(address, "list its tables"):
+    with connection, server.asking(connection, address, "list its tables"):
         rows = connection.execute(_TABLES.encode()).fetchall()
     return [FoundTable(schema, name, tuple(columns or ()), tuple(key)) for schema, name, columns, key in rows]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from truecut.errors import require
@@ -48,7 +48,8 @@ class Extent:
         """Of what was captured. A journal that was lost begins another one: nobody can tell what is missing
         between the two."""
         of = self.place
-        return f"{of.system}/{of.database}/{of.slot}/{of.slot_since:X}/{self.generation}"
+        parts = [of.system, of.database, of.slot, f"{of.slot_since:X}", str(self.generation), of.begun]
+        return "/".join(parts if of.begun else parts[:-1])
 
 
 @dataclass(slots=True)
@@ -68,6 +69,8 @@ class CapturedLog:
     _last: tuple[Position, float, Extent] | None = None  # head, when
     _first: tuple[tuple[int, int], Mark] | None = None  # of (oldest record, generation)
     _marks: dict[int, Mark] = field(default_factory=dict)  # by what was asked for
+    _servers: dict[tuple[str, int], str] = field(default_factory=dict)  # by log and place
+    _seen: set[tuple[str, Mark]] = field(default_factory=set)  # markers that are there, of which log
 
     def extent(self) -> Extent | None:
         """What there is now; None before anything was captured."""
@@ -81,6 +84,11 @@ class CapturedLog:
         generation = next(self._heads(found[0], found[0])).head.generation
         last = Mark(found[0], place.lsn)
         extent = Extent(generation, self._first_mark(generation, last), last, place, written_ms)
+        if self._last is not None and not self._goes_on(self._last[2], extent):
+            self._first = None
+            self._marks.clear()
+            self._seen.clear()
+            extent = replace(extent, first=self._first_mark(generation, last))
         self._last = head, time.monotonic(), extent
         return extent
 
@@ -99,6 +107,36 @@ class CapturedLog:
                 low = found
         self.remember(lsn, low)
         return low
+
+    def server_behind(self, extent: Extent, place: int) -> str | None:
+        """At which server what comes right behind a place was read (`Place.server`); None: it was not yet."""
+        if extent.last.lsn - 1 < place:
+            return None
+        asked = extent.identity, place
+        if asked not in self._servers:
+            record = extent.first.record - 1
+            if extent.first.lsn <= place:
+                record = self.before(extent, place).record
+            mark = self._mark_from(record + 1, extent.last.record)
+            require(mark is not None, "a marker stands behind whatever the journal has")
+            assert mark is not None
+            self._servers[asked] = journaled.said(self.payload(mark.record))[0].server
+        return self._servers[asked]
+
+    def has(self, extent: Extent, mark: Mark) -> bool:
+        """Whether this very marker is there. In a journal that was put back to an earlier state, and has gone
+        on since, a record's number means something else."""
+        if not extent.first.record <= mark.record <= extent.last.record:
+            return False
+        if (extent.identity, mark) not in self._seen:
+            if self._mark_from(mark.record, mark.record) != mark:
+                return False
+            self._seen.add((extent.identity, mark))
+        return True
+
+    def marked(self, record: int) -> Mark:
+        """The marker that this record is."""
+        return self._mark(next(self._heads(record, record)))
 
     def remember(self, lsn: int, mark: Mark) -> None:
         """For whoever asks for this LSN: the next window begins where the last one ended."""
@@ -136,6 +174,15 @@ class CapturedLog:
         return next(self.reader.read(after=_at(record - 1), upto=_at(record))).record.payload
 
     # --- leaves ---------------------------------------------------------------------------------------
+
+    def _goes_on(self, known: Extent, now: Extent) -> bool:
+        """Whether the numbers of records mean what they meant at the last look: what was the last marker then
+        is still there, or trimmed. A journal that was put back has others behind where it was put to."""
+        if known.identity != now.identity or known.last.record > now.last.record:
+            return False
+        if known.last.record < now.first.record:
+            return True
+        return self._mark_from(known.last.record, known.last.record) == known.last
 
     def _first_mark(self, generation: int, last: Mark) -> Mark:
         oldest = self.reader.oldest()

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from truecut.errors import ExitCode, Fault, Retry, TruecutError
 from truecut.model.position import Position
+from truecut.model.table import TableName
+
+if TYPE_CHECKING:
+    from truecut.sources.postgres.sessions import Shortage
 
 TWO_PHASE = "was made with two_phase: it sends transactions before they commit"
 
@@ -36,6 +43,17 @@ def refused(user: str) -> TruecutError:
         f"the source's PostgreSQL does not let {user} in",
         fix=f"Check user and password, and the lines for it in pg_hba.conf; "
         f"ALTER ROLE {identifier(user)} LOGIN PASSWORD '…';",
+        exit_code=ExitCode.UNFIT_ENVIRONMENT,
+    )
+
+
+def not_encrypted(why: str) -> TruecutError:
+    """The address and the server want different things, or the certificate is not believed."""
+    return TruecutError(
+        "TC2156",
+        f"the source's PostgreSQL and its address do not agree upon TLS: {why}",
+        fix="Say in the address what the server wants: sslmode=require for TLS; sslmode=verify-full and "
+        "sslrootcert=FILE (or system) to be sure whose it is.",
         exit_code=ExitCode.UNFIT_ENVIRONMENT,
     )
 
@@ -102,6 +120,29 @@ def no_sender_left(maximum: int) -> TruecutError:
     )
 
 
+def few_sessions(found: Shortage) -> TruecutError:
+    """Reading units needs one each, and capture and looks theirs."""
+    taken = f", and others have {found.taken} of them" if found.taken else ""
+    return TruecutError(
+        "TC2158",
+        f"{found.whose} allows {found.limit} sessions at the source{taken}; a run may need {found.needed}",
+        fix=f"{found.sql} Or read fewer units at once: source.backfill.connections_max.",
+        exit_code=ExitCode.UNFIT_ENVIRONMENT,
+    )
+
+
+def no_session_left(user: str) -> TruecutError:
+    """By the server's limit, the role's or the database's: only somebody who is let in can tell."""
+    return TruecutError(
+        "TC2159",
+        f"the source's PostgreSQL has no session left for {user}",
+        fix="SELECT usename, datname, count(*) FROM pg_stat_activity GROUP BY 1, 2; says who has them. Raise "
+        "max_connections, or the role's or database's CONNECTION LIMIT; a run tries again by itself.",
+        retry=Retry.RETRYABLE,
+        exit_code=ExitCode.UNFIT_ENVIRONMENT,
+    )
+
+
 def slot_in_use(slot: str, pid: int | None) -> TruecutError:
     """By somebody who is not a capture of ours."""
     who = "another session" if pid is None else f"process {pid}"
@@ -136,6 +177,38 @@ def no_publication(publication: str, tables: str, why: str) -> TruecutError:
     )
 
 
+def kept_back(publication: str, operations: Sequence[str]) -> TruecutError:
+    """A copy without them is another table."""
+    return TruecutError(
+        "TC2155",
+        f"the publication {publication} does not publish {', '.join(operations)}",
+        fix=f"ALTER PUBLICATION {identifier(publication)} "
+        "SET (publish = 'insert, update, delete, truncate');",
+    )
+
+
+def generated_left_out(
+    publication: str, table: str, *, stored: Sequence[str], never: Sequence[str]
+) -> TruecutError:
+    """The log does not tell them, so no copy has them."""
+    if stored:
+        more = f"; {', '.join(never)} cannot be published" if never else ""
+        fix = (
+            f"ALTER PUBLICATION {identifier(publication)} SET (publish_generated_columns = stored); "
+            f"the tables are then copied anew{more}."
+        )
+    else:
+        fix = (
+            "None at the source: PostgreSQL publishes stored ones from 18 on, and virtual ones never. "
+            "Compute them at the sink, or make them ordinary columns."
+        )
+    return TruecutError(
+        "TC2157",
+        f"{table}: no copy has its generated columns {', '.join((*stored, *never))}: they are not published",
+        fix=fix,
+    )
+
+
 def not_published(publication: str, table: str, sql_name: str) -> TruecutError:
     """Its changes would never come."""
     return TruecutError(
@@ -151,7 +224,9 @@ def standby() -> TruecutError:
     return TruecutError(
         "TC2116",
         "the source's PostgreSQL is a standby",
-        fix="Give the address of its primary; SELECT sender_host, sender_port FROM pg_stat_wal_receiver;",
+        fix="Give the address of its primary; SELECT sender_host, sender_port FROM pg_stat_wal_receiver; "
+        "a run goes on by itself once this one is promoted.",
+        retry=Retry.RETRYABLE,
         exit_code=ExitCode.UNFIT_ENVIRONMENT,
     )
 
@@ -175,22 +250,22 @@ def failed(what: str, state: str) -> TruecutError:
     )
 
 
+def lock_held(what: str) -> TruecutError:
+    """An ALTER or a TRUNCATE that takes its time, or a transaction that is waited for."""
+    return TruecutError(
+        "TC2160",
+        f"the source's PostgreSQL could not {what}: somebody there holds a lock",
+        fix="End that transaction (pg_locks says whose it is); a run tries again by itself.",
+        retry=Retry.RETRYABLE,
+    )
+
+
 def no_room(reason: str) -> TruecutError:
     """A large transaction waits on disk until it commits."""
     return TruecutError(
         "TC2126",
         f"a large transaction of the source cannot be set aside ({reason})",
         fix="Free space in the folder for temporary files (TMPDIR); a run tries again by itself.",
-        retry=Retry.RETRYABLE,
-    )
-
-
-def lease_lost() -> TruecutError:
-    """Another capture has, or may have, taken over."""
-    return TruecutError(
-        "TC2114",
-        "this capture's lease has run out, and another one may have taken over",
-        fix="None needed: it goes on when the lease can be had again.",
         retry=Retry.RETRYABLE,
     )
 
@@ -225,12 +300,23 @@ def trimmed(at: Position, oldest: Position) -> Fault:
     )
 
 
-def captured_now(pipeline: str) -> TruecutError:
-    """Whoever drops it would take the journal from under a capture."""
-    return TruecutError(
-        "TC2125",
-        f"the source of pipeline {pipeline} is being captured",
-        fix="Stop `truecut capture` first, then drop it.",
+def untold(table: TableName, why: str) -> Fault:
+    """Rows came or went beside the log."""
+    return Fault(
+        "TC2153",
+        f"{table}: the source's log does not tell all that happened to it: {why}",
+        f"None needed for a mirror: it is copied anew. Otherwise: truecut resume FILE --table {table}",
+        Retry.GAP,
+    )
+
+
+def strayed(table: TableName, other: TableName) -> Fault:
+    """It is back by now, and what it got meanwhile is under the other name."""
+    return Fault(
+        "TC2154",
+        f"{table}: it was written to while it was called {other}",
+        f"None needed for a mirror: it is copied anew. Otherwise: truecut resume FILE --table {table}",
+        Retry.GAP,
     )
 
 

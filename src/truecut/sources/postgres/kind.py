@@ -22,6 +22,7 @@ from truecut.sources.postgres.messages import lsn_of
 if TYPE_CHECKING:
     from truecut.config.beginning import Beginning, FoundTable
     from truecut.model.finding import Check
+    from truecut.sources.captured import Captured
     from truecut.sources.contract import Reread
     from truecut.sources.postgres.source import CapturedSource
     from truecut.sources.postgres.survey import PostgresSurvey
@@ -78,6 +79,7 @@ class PostgresSourceKind:
 
     title = "PostgreSQL"
     section = PostgresSourceSection
+    dsn_begins = ("postgresql://", "postgres://")  # no catalog of a lake is written so
     knows_keys = True
     lists_tables = True
     captured = True
@@ -119,6 +121,12 @@ class PostgresSourceKind:
         from truecut.sources.postgres.source import CapturedSource
 
         return CapturedSource(settings, generation=generation)
+
+    def capturing(self, settings: SourceSettings) -> Captured:
+        """The server and what is in the journal of it."""
+        from truecut.sources.postgres.captured_server import CapturedServer
+
+        return CapturedServer(settings)
 
     def place(self, text: str) -> int:
         """A place in the server's log: everything before it, so the one before it is the last of ours."""

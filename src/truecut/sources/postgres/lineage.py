@@ -23,6 +23,7 @@ class Publication:
     oid: int
     shape: str  # which operations, all tables or not, partitions by their root or not
     tables: Mapping[str, str] = field(default_factory=dict)  # name → entry, columns, filter; {} for all
+    since: str = ""  # the transaction that last said which operations; "" where nobody noted it
 
     def missing(self, now: Publication) -> dict[int, str]:
         """Tables whose entries are no longer there: their oids, and names."""
@@ -41,6 +42,8 @@ class Publication:
             return "was made anew"
         if now.shape != self.shape:
             return "publishes other operations or tables than before"
+        if self.since and now.since != self.since:
+            return "was altered, and may have published other operations for a while"
         entries = set(now.tables.values())
         other = sorted(name for name, entry in self.tables.items() if entry not in entries)
         return f"has changed for {', '.join(other)}" if other else None
@@ -59,6 +62,12 @@ class Place:
     publication: Publication
     xid_near: int  # a 64-bit transaction id less than 2^31 from those of the records
     gap: str | None = None  # why nothing before this belongs to what follows
+    begun: str = ""  # drawn where the generation begins: two logs may begin at the same place of one slot
+
+    @property
+    def server(self) -> str:
+        """Whose log it is, and which history of it: a standby that takes over begins another one."""
+        return server_name(self.system, self.timeline)
 
     def document(self) -> dict[str, Any]:
         """As JSON documents hold it."""
@@ -108,6 +117,11 @@ class Look:
     slot: Slot | None
     publication: Publication | None
     version: int = 0  # 180004
+
+
+def server_name(system: str, timeline: int) -> str:
+    """Of a server on a timeline."""
+    return f"{system}/{timeline}"
 
 
 def gap(known: Place, look: Look) -> str | None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from psycopg.rows import dict_row
 
 from truecut.model.table import TableName
 from truecut.sources.postgres import server
+from truecut.sources.postgres.footing import Footing, footings
 from truecut.sources.postgres.messages import HEARTBEAT, lsn_of
-from truecut.sources.postgres.relation import CATALOG_QUERY, Relation, from_catalog
+from truecut.sources.postgres.relation import CATALOG_QUERY, TABLE_QUERY, Relation, from_catalog
 from truecut.sources.postgres.server import Address, Connection
+from truecut.sources.postgres.shape import sql_name
 
 _BEAT = "SELECT pg_logical_emit_message(false, %s, '')::text"
 _HERE = "SELECT pg_current_wal_insert_lsn()::text"
@@ -23,14 +25,20 @@ class Published:
 
     relations: Mapping[TableName, Relation]
     lsn: int
+    footings: Mapping[TableName, Footing] = field(default_factory=dict)
 
 
-def look(address: Address, known: Mapping[TableName, Relation]) -> Published:
+NOTHING = Published({}, 0)
+
+
+def look(address: Address, known: Published) -> Published:
     """Read it, then the place. Where something is new, a message in the log makes capture come by at once."""
     connection = server.connect(address)
-    with connection, server.answering(address, "describe its tables"):
+    with connection, server.asking(connection, address, "describe its tables"):
         relations = relations_of(connection, address)
-        return Published(relations, place(connection, beat=not known or relations != known))
+        stands = footings(connection, address, known.footings)
+        is_new = not known.relations or (relations, stands) != (known.relations, known.footings)
+        return Published(relations, place(connection, beat=is_new), stands)
 
 
 def relations_of(connection: Connection, address: Address) -> dict[TableName, Relation]:
@@ -38,6 +46,13 @@ def relations_of(connection: Connection, address: Address) -> dict[TableName, Re
     with connection.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(CATALOG_QUERY, {"publication": address.publication}).fetchall()
     return {relation.name: relation for relation in from_catalog(rows).values()}
+
+
+def to_be_published(connection: Connection, table: TableName) -> Relation | None:
+    """As a publication of all its columns will have it; None: there is no such table."""
+    with connection.cursor(row_factory=dict_row) as cursor:
+        rows = cursor.execute(TABLE_QUERY, {"table": sql_name(table)}).fetchall()
+    return next(iter(from_catalog(rows).values()), None)
 
 
 def place(connection: Connection, *, beat: bool) -> int:

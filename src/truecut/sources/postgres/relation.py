@@ -82,16 +82,27 @@ def from_catalog(rows: Iterable[Mapping[str, Any]]) -> dict[int, Relation]:
     return {row["oid"]: Relation.of(row) for row in rows}
 
 
-# One row for each published table; %(publication)s, and the columns of `Relation.document`. Domains are
-# followed and elements taken by `down`; a domain says itself how deep its arrays are.
-CATALOG_QUERY = """
+# `CATALOG_QUERY`: one row for each published table; %(publication)s, and the columns of `Relation.document`.
+# Domains are followed and elements taken by `down`; a domain says itself how deep its arrays are. What older
+# rows hold is an array of one value, whose own text is wanted: arrays of some types are not separated by
+# commas.
+_PUBLISHED = """
 WITH RECURSIVE published AS (
   SELECT c.oid, n.nspname, c.relname, c.relreplident, p.attnames
   FROM pg_publication_tables p
   JOIN pg_namespace n ON n.nspname = p.schemaname
   JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename
   WHERE p.pubname = %(publication)s
-), indexes AS (
+)"""
+_TO_BE_PUBLISHED = """
+WITH RECURSIVE published AS (
+  SELECT c.oid, n.nspname, c.relname, c.relreplident, (
+    SELECT array_agg(a.attname) FROM pg_attribute a
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped) AS attnames
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+  WHERE c.oid = to_regclass(%(table)s)
+)"""
+_DESCRIBED = """, indexes AS (
   SELECT i.indrelid, (i.indkey::int2[])[0:i.indnkeyatts - 1] AS numbers,
     p.relreplident <> 'n' AND i.indimmediate AS identity
   FROM pg_index i JOIN published p ON p.oid = i.indrelid
@@ -126,9 +137,12 @@ SELECT p.oid::int8 AS oid, p.nspname AS schema, p.relname AS table, p.relreplide
       'identity', p.relreplident = 'f' OR EXISTS (
          SELECT FROM indexes i WHERE i.indrelid = p.oid AND i.identity AND a.attnum = ANY (i.numbers)),
       'generated', a.attgenerated <> '', 'nullable', NOT a.attnotnull,
-      'initial', CASE WHEN a.atthasmissing THEN (a.attmissingval::text::text[])[1] END,
+      'initial', CASE WHEN a.atthasmissing THEN array_to_string(a.attmissingval, '') END,
       'filled', NOT a.atthasmissing AND (a.atthasdef OR a.attidentity <> '')) ORDER BY a.attnum)
     FROM pg_attribute a JOIN bases b ON b.relation = a.attrelid AND b.number = a.attnum
     WHERE a.attrelid = p.oid), '[]') AS columns
 FROM published p
 """
+CATALOG_QUERY = _PUBLISHED + _DESCRIBED
+# The same of one table, %(table)s, as a publication of all its columns will have it.
+TABLE_QUERY = _TO_BE_PUBLISHED + _DESCRIBED

@@ -23,7 +23,7 @@ from truecut.sources.postgres.relation import (
     RelationColumn,
     from_catalog,
 )
-from truecut.sources.postgres.server import Address, Connection, answering
+from truecut.sources.postgres.server import Address, Connection, asking
 
 _COLUMN = struct.Struct(">Ii")
 
@@ -113,7 +113,7 @@ class Catalog:
 
     def _ask(self) -> Mapping[int, Relation]:
         with (
-            answering(self._address, "describe its tables"),
+            asking(self._connection, self._address, "describe its tables"),
             self._connection.cursor(row_factory=dict_row) as cursor,
         ):
             rows = cursor.execute(CATALOG_QUERY, {"publication": self._address.publication}).fetchall()
@@ -140,7 +140,7 @@ class Catalog:
     def _types(self, columns: list[tuple[str, int, int, bool]]) -> dict[tuple[int, int], dict[str, Any]]:
         arguments = {"oids": [c[1] for c in columns], "typmods": [c[2] for c in columns]}
         with (
-            answering(self._address, "describe its types"),
+            asking(self._connection, self._address, "describe its types"),
             self._connection.cursor(row_factory=dict_row) as cursor,
         ):
             rows = cursor.execute(_TYPES, arguments).fetchall()

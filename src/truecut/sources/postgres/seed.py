@@ -20,19 +20,23 @@ import pyarrow.compute as pc
 from truecut.core import splice
 from truecut.errors import Fault, Retry, TruecutError
 from truecut.journal.opening import Where
-from truecut.model.change import CONTROL_FIELDS, READ
+from truecut.model.change import CONTROL_FIELDS, READ, first_of_reading
 from truecut.model.position import Position
 from truecut.model.table import TableName, TableSchema
+from truecut.model.units import Witness
 from truecut.sources.contract import ReadTask, Rows, TableRead, Window
 from truecut.sources.postgres import shape, unit_faults
+from truecut.sources.postgres.captured import CapturedLog
 from truecut.sources.postgres.fold import Counted, Key, Keyed, OfFile
 from truecut.sources.postgres.row_store import RowStore
 from truecut.sources.postgres.server import Address, connect
-from truecut.sources.postgres.splicing import Folded, Spliced
+from truecut.sources.postgres.splicing import Folded, Spliced, all_ready
 from truecut.sources.postgres.types import row_type
 from truecut.sources.postgres.unit_ledger import UnitLedger, UnitRecord
 from truecut.sources.postgres.unit_read import KEY, digest_of
+from truecut.sources.postgres.unit_state import strayed, without_its_log
 from truecut.sources.postgres.units import units_of
+from truecut.sources.postgres.witnessed import Witnessing
 
 SEQS_MAX = 1 << 31  # of one table: a table's numbers begin at its oid times this
 _ROWS = 16_384
@@ -45,12 +49,12 @@ def plan_seed(
     tables: Sequence[TableRead],
     *,
     at: Position,
-    generation: int,
+    log: CapturedLog,
     parallelism: int,
     ledger: UnitLedger,
     committed_at_ms: int = 0,
 ) -> Window:
-    """The tables' whole content at `at`, as READ rows. `generation` is that of the journal's records. Raises
+    """The tables' whole content at `at`, as READ rows. `log` is what the journal has. Raises
     where a table's units are not all there, or end behind `at`: it is to be tried again. A table that cannot
     be read is among the faults."""
     schemas: dict[TableName, TableSchema] = {}
@@ -59,10 +63,10 @@ def plan_seed(
     rows = 0
     for table in tables:
         try:
-            found = spliced(
-                address, journal_opening, table.name, at=at.place, generation=generation, ledger=ledger
-            )
+            found = spliced(address, journal_opening, table.name, at=at.place, log=log, ledger=ledger)
             fault = shape.fault_in(table, found.relation, frozenset())
+            if fault is not None:  # it may be mended where nothing tells: what was read does not see that
+                found.edition.make_void("what was wrong with it has been said")
         except TruecutError as error:
             if error.fault.retry is not Retry.NOT_RETRYABLE:
                 raise
@@ -71,25 +75,24 @@ def plan_seed(
             faults[table.name] = fault
             continue
         schemas[table.name] = shape.delivered(found.relation)
-        tasks += _tasks(found, parallelism, committed_at_ms)
+        first = first_of_reading(table.reading, first=found.relation.oid * SEQS_MAX)
+        tasks += _tasks(found, parallelism, first, committed_at_ms)
         rows += sum(record.rows for record in found.records)
     return Window(at, committed_at_ms, tasks, schemas, rows, faults)
 
 
 def spliced(
-    address: Address, journal: Where, table: TableName, *, at: int, generation: int, ledger: UnitLedger
+    address: Address, journal: Where, table: TableName, *, at: int, log: CapturedLog, ledger: UnitLedger
 ) -> Spliced:
     """The table's newest edition, if it is of use at that place."""
     edition = ledger.current(table)
     if edition is None:
         raise unit_faults.not_ready(table, "it has not been read yet")
-    if (why := edition.void) is not None:
+    if (why := edition.void or without_its_log(edition, log, log.extent())) is not None:
         raise unit_faults.not_ready(table, why)
     if (fault := edition.fault) is not None:
         edition.make_void("what was wrong with it has been said")
         raise TruecutError.of(fault)
-    if edition.generation != generation:
-        raise unit_faults.not_ready(table, "it was read along another log")
     records = edition.records()
     known = tuple(record for record in records if record is not None)
     if len(known) < len(records):
@@ -97,20 +100,23 @@ def spliced(
     if not edition.plan.by and len({record.snapshot for record in known}) > 1:
         edition.make_void("its pages were read under several snapshots")
         raise unit_faults.not_ready(table, "its pages were read under several snapshots")
-    if max(record.hi for record in known) > at:
+    if not all_ready(edition, known, at=at):
         raise unit_faults.not_ready(table, "it was read at a later place")
+    extent = log.extent()
+    if extent is not None and (away := strayed(known, log, extent)):
+        raise unit_faults.not_ready(table, f"{len(away)} of its units are of a history that did not go on")
     return Spliced(table, address, journal, edition, known, at)
 
 
-def _tasks(found: Spliced, parallelism: int, committed_at_ms: int) -> list[ReadTask]:
+def _tasks(found: Spliced, parallelism: int, first: int, committed_at_ms: int) -> list[ReadTask]:
     count = max(1, min(parallelism, len(found.records)))
     shares = _shares([record.rows for record in found.records], count)
     numbers = len(shares) + 1
     made: list[ReadTask] = [
-        UnitRows(found, tuple(share), Numbering(number, numbers, committed_at_ms))
+        UnitRows(found, tuple(share), Numbering(number, numbers, first, committed_at_ms))
         for number, share in enumerate(shares)
     ]
-    return [*made, EventRows(found, Numbering(numbers - 1, numbers, committed_at_ms))]
+    return [*made, EventRows(found, Numbering(numbers - 1, numbers, first, committed_at_ms))]
 
 
 def _shares(sizes: Sequence[int], count: int) -> list[list[int]]:
@@ -129,10 +135,11 @@ def _shares(sizes: Sequence[int], count: int) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """Which numbers a task gives its rows: every `of`-th."""
+    """Which numbers a task gives its rows: every `of`-th, from the first on."""
 
     task: int
     of: int
+    first: int
     committed_at_ms: int
 
     def _times(self, count: int) -> pa.Array:
@@ -144,7 +151,7 @@ class Numbering:
     def batch(self, found: Spliced, columns: Sequence[pa.Array], *, first: int) -> Rows:
         """Rows in the form of `model.change`; `first` is how many the task gave before."""
         count = len(columns[0]) if columns else 0
-        numbers = found.relation.oid * SEQS_MAX + (np.arange(first, first + count) * self.of + self.task)
+        numbers = self.first + (np.arange(first, first + count) * self.of + self.task)
         control = [
             pa.array(np.full(count, READ, np.uint8)),
             pa.array(np.full(count, found.at, np.uint64)),
@@ -168,14 +175,27 @@ class UnitRows:
         return (self.found.table,)
 
     def read(self) -> Iterator[Rows]:
+        return self._read(None)
+
+    def read_witnessed(self, witness: Witness) -> Iterator[Rows]:
+        """The same rows; the witness is told those that events touched, too."""
+        return self._read(witness)
+
+    def _read(self, witness: Witness | None) -> Iterator[Rows]:
         folded = self.found.fold()
         touched = _Touched(folded.touched())
         width = len(self.found.relation.columns)
         count = 0
         for unit in self.units:
-            if unit in folded.void:
+            if witness is not None:
+                witness.unit(self.found.table, unit)
+            elif unit in folded.void:
                 continue
             for batch in _batches(self.found, unit):
+                if witness is not None:
+                    witness.rows(self.found.table, batch.select(range(width)))
+                    if unit in folded.void:
+                        continue
                 left = batch.filter(pc.invert(touched.among(batch)))
                 if left.num_rows:
                     yield self.numbering.batch(self.found, left.columns[:width], first=count)
@@ -194,10 +214,19 @@ class EventRows:
         return (self.found.table,)
 
     def read(self) -> Iterator[Rows]:
+        return self._read(None)
+
+    def read_witnessed(self, witness: Witness) -> Iterator[Rows]:
+        """The same rows; the witness is told all events, and how the units were read."""
+        return self._read(Witnessing(self.found, witness))
+
+    def _read(self, witnessing: Witnessing | None) -> Iterator[Rows]:
         schema = pa.schema(list(row_type(self.found.relation)))
         count = 0
         with RowStore(schema) as store:
-            folded = self.found.fold(store)
+            folded = self.found.fold(store, None if witnessing is None else witnessing.take)
+            if witnessing is not None:
+                witnessing.end()
             for columns in _columns(self.found, folded, store):
                 yield self.numbering.batch(self.found, columns, first=count)
                 count += len(columns[0])
@@ -284,10 +313,17 @@ def _batches(found: Spliced, unit: int) -> Iterator[pa.RecordBatch]:
     """The rows of a unit's file, which is what was written."""
     record = found.records[unit]
     path: Path = found.edition.path(record)
-    if not path.exists() or digest_of(path) != record.digest:
+    try:
+        file = pa.memory_map(
+            str(path)
+        )  # who has it open keeps it, also when the edition is forgotten meanwhile
+        is_whole = digest_of(path) == record.digest
+    except FileNotFoundError:
+        is_whole = False
+    if not is_whole:
         found.edition.tear(unit, reading=reading_of(record), floor=0)
         raise unit_faults.damaged(found.table, record.file)
-    with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as reader:
+    with file, pa.ipc.open_stream(file) as reader:
         yield from reader
 
 

@@ -166,7 +166,8 @@ def _key_untold(table: TableRead) -> Fault:
     named = f"({', '.join(table.key)})" if table.key else "(it has none)"
     return Fault(
         KEY_UNTOLD,
-        f"{table.name}: deletes and updates do not tell its key {named}: a mirror cannot follow",
+        f"{table.name}: deletes and updates do not tell its key {named}: a mirror cannot follow; "
+        f"a primary key mends it, or ALTER TABLE {sql_name(table.name)} REPLICA IDENTITY FULL",
         f"Give it a primary key, or: ALTER TABLE {sql_name(table.name)} REPLICA IDENTITY FULL; and name "
         "`key` in the file; or make it an append table.",
     )
@@ -175,7 +176,8 @@ def _key_untold(table: TableRead) -> Fault:
 def _route_untold(table: TableName, column: str) -> Fault:
     return Fault(
         ROUTE_UNTOLD,
-        f"{table}: deletes and updates do not tell its route column {column}: nobody knows whose they are",
+        f"{table}: deletes and updates do not tell its route column {column}: nobody knows whose they are; "
+        f"ALTER TABLE {sql_name(table)} REPLICA IDENTITY FULL mends it",
         f"ALTER TABLE {sql_name(table)} REPLICA IDENTITY FULL; or USING INDEX one that has the column; then "
         f"truecut resume FILE --table {table}",
     )

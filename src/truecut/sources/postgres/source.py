@@ -19,17 +19,18 @@ from typing import NamedTuple
 from truecut.config.settings import SourceSettings, TableSettings
 from truecut.errors import ExitCode, Fault, TruecutError
 from truecut.journal.decoding import table_hash
-from truecut.journal.opening import open_reader
+from truecut.journal.opening import journal_of, open_reader
 from truecut.model.position import Position, SourcePosition
 from truecut.model.table import Mode, TableName, TableSchema
 from truecut.sources.contract import Observation, TableRead, Window, WindowLimits
 from truecut.sources.postgres import faults, journaled, published, seed, shape
 from truecut.sources.postgres import messages as wire
-from truecut.sources.postgres.address import journal_of, server_address, units_of
+from truecut.sources.postgres.address import server_address, units_of
 from truecut.sources.postgres.captured import CapturedLog, Extent
 from truecut.sources.postgres.published import Published
 from truecut.sources.postgres.relation import Relation
 from truecut.sources.postgres.tasks import Share, place_text
+from truecut.sources.postgres.told import Told
 from truecut.sources.postgres.unit_state import standing
 from truecut.sources.postgres.window import (
     KNOWN_MAX,
@@ -78,6 +79,7 @@ class CapturedSource:
         self._units = units_of(settings)
         self._log = CapturedLog(open_reader(self._where))
         self._schemas = Schemas(self._log)
+        self._told = Told(self._units, self._tables)
         self._identity = ""
         self._seen = _Seen()
         self._known: dict[tuple[TableName, int], Known] = {}  # (table, place) → its schema there
@@ -137,9 +139,10 @@ class CapturedSource:
         if self._seen.catalog is None:
             self._seen.passed = extent.last.record  # before the catalog: what it does not know comes behind
         self._seen.looked_s = now
-        known = {} if self._seen.catalog is None else self._seen.catalog.relations
+        before = self._seen.catalog or published.NOTHING
+        known = before.relations
         try:
-            self._seen.catalog = found = published.look(self._address, known)
+            self._seen.catalog = found = published.look(self._address, before)
         except TruecutError:
             if self._seen.catalog is None:
                 raise
@@ -151,6 +154,7 @@ class CapturedSource:
                     self._seen.before[name] = self._seen.since[name], self._seen.last[name]
                 self._seen.since[name], self._seen.last[name] = found.lsn, relation
         self._forget_replaced(found)
+        self._told.look(found, log=extent.identity)
 
     def _forget_replaced(self, catalog: Published) -> None:
         """A copy of the table that had the name before is none of the one that has it now."""
@@ -183,7 +187,7 @@ class CapturedSource:
         if table.name not in catalog.relations and table.name not in self._seen.latest:
             return shape.missing(table.name).message
         if table.backfill != "none":
-            return standing(self._units, table.name, extent).why
+            return standing(self._units, table.name, self._log, extent).why
         return (
             None
             if extent.last.lsn >= self._seen.since.get(table.name, 0)
@@ -219,22 +223,34 @@ class CapturedSource:
             if not wanted:
                 return Window(upto_max, 0, (), {}, 0, identity=extent.identity)
             if lost := self._lost(extent, wanted):
-                names = frozenset(lost)
-                return Window(upto_max, 0, (), {}, 0, lost, lost=names, identity=extent.identity)
-            walk = Walk(self._log, self._schemas, wanted, upto_max=upto_max.place, limits=limits)
+                return self._without(extent, upto_max, lost)
+            oids = {one.oid: name for name, one in self._relations_now().items()}
+            walk = Walk(self._log, self._schemas, wanted, upto_max=upto_max.place, limits=limits, oids=oids)
             plan = walk.plan(extent)
-            if plan.upto <= min(one.after for one in wanted) < upto_max.place:
+            if walk.strayed:
+                return self._without(
+                    extent, upto_max, {n: faults.strayed(n, o) for n, o in walk.strayed.items()}
+                )
+            if plan.upto < min(upto_max.place, max(walk.earliest, min(one.after for one in wanted) + 1)):
                 raise faults.not_captured_yet()
             return self._window(extent, wanted, plan, walk.ids, parallelism)
+
+    def _relations_now(self) -> Mapping[TableName, Relation]:
+        return {} if self._seen.catalog is None else self._seen.catalog.relations
+
+    def _without(self, extent: Extent, upto: Position, lost: Mapping[TableName, Fault]) -> Window:
+        """Nothing but which tables cannot be read from where they stand."""
+        return Window(upto, 0, (), {}, 0, lost, lost=frozenset(lost), identity=extent.identity)
 
     def _lost(self, extent: Extent, wanted: Sequence[Wanted]) -> dict[TableName, Fault]:
         """Tables that stand before what the journal still has."""
         oldest = extent.first.lsn - 1
-        return {
+        trimmed = {
             one.read.name: faults.trimmed(self._position(one.after), self._position(oldest))
             for one in wanted
             if one.after < oldest
         }
+        return self._told.untold(wanted, log=extent.identity) | trimmed
 
     def _window(
         self,
@@ -247,7 +263,7 @@ class CapturedSource:
         schemas: dict[TableName, TableSchema] = {}
         held: dict[TableName, Fault] = {}
         shares: list[Share] = []
-        altered = set()
+        altered, alike = set(), set()
         for one in wanted:
             name, number = one.read.name, plan.schemas.get(one.read.name)
             if number is None:
@@ -258,11 +274,8 @@ class CapturedSource:
                 self._remember(name, plan.upto, self._known.get((name, one.after)))
                 continue
             relation = self._resolved(extent, one, number)
-            fault = (
-                relation
-                if isinstance(relation, Fault)
-                else self._fault(one, relation, self._before(extent, one))
-            )
+            before = self._before(extent, one)
+            fault = relation if isinstance(relation, Fault) else self._fault(one, relation, before)
             if fault is not None or isinstance(relation, Fault):
                 held[name] = fault or shape.missing(name)
                 continue
@@ -270,6 +283,8 @@ class CapturedSource:
             shares.append(Share(one.read, one.after, relation, "append" in one.modes))
             if one.before != number:
                 altered.add(name)
+                if before is None or shape.alike(before, relation):
+                    alike.add(name)
             self._remember(name, plan.upto, Known(number, relation))
         relations = {number: self._schemas[number] for number, name in ids.items() if name in schemas}
         tasks = tasks_of(self._where, plan, shares, relations, parallelism=parallelism)
@@ -283,6 +298,7 @@ class CapturedSource:
             frozenset(altered),
             upto_source=SourcePosition(place_text(plan.upto)),
             identity=extent.identity,
+            alike=frozenset(alike),
         )
 
     def _fault(self, one: Wanted, relation: Relation, before: Relation | None) -> Fault | None:
@@ -315,7 +331,7 @@ class CapturedSource:
     def _copied(self, extent: Extent, one: Wanted) -> tuple[Relation | None, int]:
         """As its copy was read, and where the journal was then; if that was before where it stands."""
         edition = self._units.current(one.read.name) if self._is_copied(one.read.name) else None
-        if edition is None or edition.generation != extent.generation:
+        if edition is None or edition.settled.log != extent.identity:
             return None, 0
         ends = [(1 << 63) if record is None else record.hi for record in edition.records()]
         return (edition.plan.relation, edition.settled.after.place) if max(ends) <= one.after else (None, 0)
@@ -376,14 +392,15 @@ class CapturedSource:
         """Of units and the log; a table of which only changes are wanted begins empty."""
         with self._lock:
             extent = self._extent()
-            whole = [table for table in tables if self._is_copied(table.name)]
-            tables = [table for table in tables if not self._is_copied(table.name)]
+            there = [table for table in tables if not self._is_nowhere(table.name, at.place)]
+            whole = [table for table in there if self._is_copied(table.name)]
+            tables = [table for table in tables if table not in whole]
             found = seed.plan_seed(
                 self._address,
                 self._where,
                 whole,
                 at=at,
-                generation=extent.generation,
+                log=self._log,
                 parallelism=parallelism,
                 ledger=self._units,
             )
@@ -411,11 +428,17 @@ class CapturedSource:
         table = self._tables.get(name)
         return table is None or table.backfill != "none"
 
+    def _is_nowhere(self, name: TableName, at: int) -> bool:
+        """Nothing of it was read, and nothing is there to be: others need not wait for its units."""
+        return self._units.current(name) is None and self._relation(name, at) is None
+
     def _relation(self, name: TableName, at: int) -> Relation | None:
         """As the journal showed it last, or the catalog."""
         latest = self._seen.latest.get(name)
         if latest is not None and latest[0] <= at:
             return latest[1]
+        if self._seen.catalog is None:  # who has not observed yet is not told that nothing is there
+            self._look_at_catalog(self._extent())
         catalog = self._seen.catalog
         found = None if catalog is None else catalog.relations.get(name)
         if found is not None and at < self._seen.since[name] - 1:

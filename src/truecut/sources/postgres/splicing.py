@@ -8,9 +8,9 @@ S2, what an event does not tell is taken from the row before.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,7 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from truecut.core import splice
+from truecut.core import cut, splice
+from truecut.core.cut import Backfill, Evidence, Slot
 from truecut.core.splice import Splice
 from truecut.journal.opening import Where, open_reader
 from truecut.model import change
@@ -63,21 +64,38 @@ class Spliced:
         return as_text(self.relation, frozenset(one.name for one in identity_columns(self.relation)))
 
     @cached_property
-    def splices(self) -> list[Splice]:
-        """How each unit takes events."""
-        after = Position(self.edition.generation, self.edition.settled.lo)
-        return [splice_of(after, record) for record in self.records]
+    def backfill(self) -> Backfill:
+        """What core/cut.py decides about."""
+        return backfill_of(self.edition, self.records)
 
-    def fold(self, store: RowStore | None = None) -> Folded:
+    @cached_property
+    def splices(self) -> list[Splice]:
+        """C4: how each unit takes events."""
+        found = cut.splices(self.backfill, range(len(self.records)))
+        return [one for one in found if one is not None]
+
+    @property
+    def doubts(self) -> list[str]:
+        """Why it cannot be claimed that units and log are the source at the place."""
+        upto = Position(self.edition.generation, self.at)
+        applied = cut.wave(self.backfill, upto=upto, units=range(len(self.records)), torn=())
+        return cut.doubts(applied, frontier=upto)
+
+    def fold(
+        self, store: RowStore | None = None, also: Callable[[Events, Asking], None] | None = None
+    ) -> Folded:
         """Read the log from where the units' snapshots may not see it, up to the place. Rows that events tell
-        are put into the store."""
+        are put into the store. `also` is told all events, whatever they count for."""
         settled = self.edition.settled
         reader = open_reader(self.journal)
         with ExitStack() as stack:
             stack.callback(reader.close)
             log = Log(reader, after=settled.after, near=settled.snapshot.xmax)
-            folding = _Folding(self, store, _Asking(self, stack))
+            asking = Asking(self, stack)
+            folding = _Folding(self, store, asking)
             for events in log.events(self.relation.oid, self._shape, upto=self.at):
+                if also is not None:
+                    also(events, asking)
                 folding.take(events)
             return folding.folded
 
@@ -85,9 +103,22 @@ class Spliced:
         return as_text(relation, frozenset(one.name for one in identity_columns(self.relation)))
 
 
-def splice_of(after: Position, record: UnitRecord) -> Splice:
-    """C4: a unit takes what its snapshot did not see."""
-    return Splice(after, record.snapshot)
+def backfill_of(edition: Edition, records: Sequence[UnitRecord]) -> Backfill:
+    """A table that is to be copied, all of whose units were read. Its log begins where the snapshot that was
+    settled first sees everything; so do those of the units, which came later: that is the lo of each."""
+    lo, seen = Position(edition.generation, edition.settled.lo), edition.settled.snapshot
+    begun = cut.begin(Slot(lo, seen), edition.plan.parts, cursor=lo)
+    told = [
+        Evidence(one.snapshot, lo, max(lo, Position(lo.generation, one.hi)), one.rows, one.digest)
+        for one in records
+    ]
+    return begun.with_units({n: replace(begun.units[n], evidence=one) for n, one in enumerate(told)})
+
+
+def all_ready(edition: Edition, records: Sequence[UnitRecord], *, at: int) -> bool:
+    """C4: whether all units may be applied at this place."""
+    backfill = backfill_of(edition, records)
+    return len(cut.ready(backfill, upto=Position(edition.generation, at))) == len(records)
 
 
 @dataclass(slots=True)
@@ -102,7 +133,7 @@ class Folded:
         return self.rows.rows.keys()
 
 
-class _Asking:
+class Asking:
     """Which unit a key is in, by the server; connected when somebody asks."""
 
     def __init__(self, spliced: Spliced, stack: ExitStack) -> None:
@@ -116,6 +147,9 @@ class _Asking:
         return connection
 
     def units(self, keys: Sequence[Key]) -> list[int]:
+        """Of each key."""
+        if len(self._spliced.records) == 1:
+            return [0] * len(keys)
         found: list[int] = []
         for first in range(0, len(keys), _KEYS_AT_ONCE):
             some = [tuple(text or "" for text in key) for key in keys[first : first + _KEYS_AT_ONCE]]
@@ -126,7 +160,7 @@ class _Asking:
 class _Folding:
     """Events as they come."""
 
-    def __init__(self, spliced: Spliced, store: RowStore | None, asking: _Asking) -> None:
+    def __init__(self, spliced: Spliced, store: RowStore | None, asking: Asking) -> None:
         relation = spliced.relation
         self.folded = Folded(Keyed(len(relation.columns)) if relation.key else Counted())
         self._spliced = spliced
@@ -197,13 +231,7 @@ class _Folding:
         return before if op == change.DELETE else after
 
     def _keys(self, rows: pa.RecordBatch, image: str) -> list[Key | None]:
-        """The texts of what tells rows apart."""
-        struct = rows.column(image)
-        columns = [pc.struct_field(struct, name).to_pylist() for name in self._names]
-        there = struct.is_valid().to_pylist()
-        return [
-            key if is_there else None for key, is_there in zip(zip(*columns, strict=True), there, strict=True)
-        ]
+        return keys_of(rows, image, self._names)
 
     def _numbers(self, rows: pa.RecordBatch, told: Flags) -> list[int]:
         """Those of the rows that events tell."""
@@ -216,17 +244,8 @@ class _Folding:
         return found
 
     def _typed(self, struct: pa.StructArray) -> pa.RecordBatch:
-        """Rows in the types of the table: what was read as text is read once more."""
-        columns = [self._column(struct, one.name) for one in self._spliced.relation.columns]
         assert self._store is not None
-        return pa.RecordBatch.from_arrays(columns, schema=self._store.schema)
-
-    def _column(self, struct: pa.StructArray, name: str) -> pa.Array:
-        values = pc.struct_field(struct, name)
-        if name not in self._names:
-            return values
-        column = next(one for one in self._spliced.relation.columns if one.name == name)
-        return value_type(column).read(values.cast(pa.binary()))
+        return typed(struct, self._spliced.relation, self._store.schema)
 
     def _truncate(self, keeps: Flags) -> None:
         """All rows of the units that take it are gone, those of their files, too."""
@@ -238,3 +257,23 @@ class _Folding:
             self.folded.rows.truncate(lambda keys: (True for _ in keys))
         elif takes.any():
             self.folded.rows.truncate(lambda keys: takes[self._asking.units(list(keys))].tolist())
+
+
+def keys_of(rows: pa.RecordBatch, image: str, names: Sequence[str]) -> list[Key | None]:
+    """The texts of what tells rows apart; None where there is no such row."""
+    struct = rows.column(image)
+    columns = [pc.struct_field(struct, name).to_pylist() for name in names]
+    there = struct.is_valid().to_pylist()
+    return [
+        key if is_there else None for key, is_there in zip(zip(*columns, strict=True), there, strict=True)
+    ]
+
+
+def typed(struct: pa.StructArray, relation: Relation, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows in the types of the table: what was read as text is read once more."""
+    texts = frozenset(one.name for one in identity_columns(relation))
+    columns = []
+    for one in relation.columns:
+        values = pc.struct_field(struct, one.name)
+        columns.append(value_type(one).read(values.cast(pa.binary())) if one.name in texts else values)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -12,31 +12,40 @@ from itertools import islice
 from truecut.config.settings import SourceSettings
 from truecut.errors import Fault, TruecutError
 from truecut.journal.decoding import table_hash
-from truecut.journal.opening import open_reader
+from truecut.journal.opening import journal_of, open_reader
 from truecut.model.finding import Check, Finding
 from truecut.model.position import Position, SourcePosition
 from truecut.model.table import TableName
 from truecut.sources.contract import Observation, Outstanding, TableFacts, TableRead
-from truecut.sources.postgres import checks, journaled, published, server, shape
+from truecut.sources.postgres import checks, journaled, published, server, shape, unit_faults
 from truecut.sources.postgres import messages as wire
-from truecut.sources.postgres.address import journal_of, server_address
+from truecut.sources.postgres.address import postgres_source, server_address
 from truecut.sources.postgres.captured import CapturedLog, Extent, Section
 from truecut.sources.postgres.faults import identifier
+from truecut.sources.postgres.generated import left_out
 from truecut.sources.postgres.lineage import Look
 from truecut.sources.postgres.messages import lsn_text
 from truecut.sources.postgres.server import Address
 from truecut.sources.postgres.source import NO_LOG
 from truecut.sources.postgres.tasks import place_text
+from truecut.sources.postgres.units import units_wanted
 
 COMMITS_MAX = 1000
 NOT_BEGUN = "not captured yet"
 
 _FACTS = """
-SELECT greatest(sum(c.reltuples), 0)::int8, sum(pg_total_relation_size(c.oid))::int8
-FROM pg_partition_tree(to_regclass(%s)) t JOIN pg_class c ON c.oid = t.relid
+SELECT CASE WHEN min(c.reltuples) >= 0 THEN sum(c.reltuples) END::int8,
+  sum(pg_total_relation_size(c.oid))::int8, sum(pg_table_size(c.oid))::int8
+FROM pg_partition_tree(to_regclass(%s)) t JOIN pg_class c ON c.oid = t.relid WHERE t.isleaf
 """
 _PLAIN_FACTS = """
-SELECT greatest(reltuples, 0)::int8, pg_total_relation_size(oid) FROM pg_class WHERE oid = to_regclass(%s)
+SELECT CASE WHEN reltuples >= 0 THEN reltuples END::int8, pg_total_relation_size(oid), pg_table_size(oid)
+FROM pg_class WHERE oid = to_regclass(%s)
+"""
+_MAY_READ = """
+SELECT has_schema_privilege(relnamespace, 'USAGE') AND has_any_column_privilege(oid, 'SELECT')
+  AND NOT row_security_active(oid)
+FROM pg_class WHERE oid = to_regclass(%s)
 """
 _COLUMNS = """
 SELECT a.attname, EXISTS (
@@ -52,7 +61,7 @@ class Standing:
 
     released: int
     retained_bytes: int
-    free_bytes: int | None
+    safe_bytes: int | None  # until it lets go of the slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +93,18 @@ class PostgresSurvey:
     def check(self, seen: Observation) -> Check:
         """Settings, permissions, slot, publication."""
         address = server_address(self.settings)
-        found = [Finding("source", error.fault) for error in checks.findings(address)]
+        readers = postgres_source(self.settings.address).pace.readers
+        found = [Finding("source", error.fault) for error in checks.findings(address, readers=readers)]
+        if not found:  # who is not let in, or has no publication, has nothing to be warned of
+            told = checks.warnings(address, readers=readers)
+            found = [Finding(what, error.fault, "warning") for what, error in told]
         where = f"slot {address.slot}, publication {address.publication}"
+        if address.witness is not None:
+            where += f", witness {address.witness} ({_kept(address)})"
         return Check("source", f"{where}, log at {seen.head_source}", found)
 
     def facts(self, table: TableRead, seen: Observation) -> TableFacts | Fault:
-        """The statistics' estimate, and the size on disk."""
+        """The statistics' estimate, if there is one; the size on disk; in how many units it would be read."""
         address = server_address(self.settings)
         connection = server.connect(address)
         with connection, server.answering(address, "tell the size of a table"):
@@ -97,12 +112,23 @@ class PostgresSurvey:
             sizes = connection.execute(_PLAIN_FACTS, (name,)).fetchone()
             if sizes is None:
                 return shape.missing(table.name)
+            # before the first run nothing is published, and what will be is known all the same
             relation = published.relations_of(connection, address).get(table.name)
+            relation = relation or published.to_be_published(connection, table.name)
             if relation is not None and (fault := shape.fault_in(table, relation, frozenset())) is not None:
                 return fault
+            without = next(
+                (one.names for one in left_out(connection, address) if one.table == table.name), ()
+            )
+            copied = self._is_copied(table.name)
+            if copied and connection.execute(_MAY_READ, (name,)).fetchone() != (True,):
+                return unit_faults.not_permitted(table.name, server.user_of(address)).fault
             tree = connection.execute(_FACTS, (name,)).fetchone()
-        rows, size = tree if tree and tree[1] is not None else sizes
-        return TableFacts(int(rows), int(size))
+        rows, size, heap = tree if tree and tree[1] is not None else sizes
+        return TableFacts(rows, int(size), units_wanted(int(heap)) if copied else None, without)
+
+    def _is_copied(self, name: TableName) -> bool:
+        return all(table.backfill != "none" for table in self.settings.tables if table.name == name)
 
     def outstanding(self, table: TableName, *, after: Position, seen: Observation) -> Outstanding:
         """What the journal holds behind a position."""
@@ -164,6 +190,16 @@ class PostgresSurvey:
 
     def _position(self, place: int) -> Position:
         return Position(self.generation, place)
+
+
+def _kept(address: Address) -> str:
+    """How much of its log the server keeps for the witness."""
+    try:
+        with server.connect(address) as connection:
+            slot = server.witness_slot(connection, address)
+    except TruecutError:  # told of by whatever else is asked
+        return "not known"
+    return "to be made" if slot is None else f"for it the server keeps {slot.retained_bytes:,} bytes of log"
 
 
 def _look(address: Address) -> Look:

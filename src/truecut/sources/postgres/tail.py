@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from psycopg import pq
 from psycopg.pq.abc import PGresult
 
-from truecut.sources.postgres import faults
+from truecut.sources.postgres import faults, server
 from truecut.sources.postgres.faults import identifier, literal
 from truecut.sources.postgres.messages import lsn_text
-from truecut.sources.postgres.server import Address, Identity, answering, connecting, parameters
+from truecut.sources.postgres.server import Address, Identity, answering, connecting, parameters, promptly
 
 GULP_S = 0.02  # a walsender's messages are cheaper by the dozen
 STATUS_S = 5.0
+SILENCE_S = 120.0  # of a server that is asked to answer as often as that
 MESSAGES_MAX = 50_000  # taken at once
 
 _DATA = struct.Struct(">cQQq")
@@ -48,11 +49,15 @@ class Tail:
         self._server = after
         self._told_s = 0.0
         self._told = 0
+        self._heard_s = time.monotonic()
         if self._pg.status != pq.ConnStatus.OK:
             raise connecting(address, self._pg.get_error_message())
         try:
-            self._require_same(identity)
-            with answering(address, "stream its changes"):
+            with (
+                answering(address, "stream its changes"),
+                promptly(self._pg.socket, within_s=server.ANSWER_S),
+            ):
+                self._require_same(identity)
                 self._start(after)
         except BaseException:
             self.close()
@@ -65,7 +70,9 @@ class Tail:
         if said.status != pq.ExecStatus.TUPLES_OK:
             raise self._fault("tell who it is", said)
         system, timeline = said.get_value(0, 0) or b"", said.get_value(0, 1) or b"0"
-        if (system.decode(), int(timeline)) != (identity.system, identity.timeline):
+        started = self._pg.exec_(server.STARTED.encode()).get_value(0, 0) or b""
+        told = system.decode(), int(timeline), started.decode()
+        if told != (identity.system, identity.timeline, identity.started):
             raise faults.exchanged()
 
     def _start(self, after: int) -> None:
@@ -97,6 +104,10 @@ class Tail:
             time.sleep(GULP_S)
             self._pg.consume_input()
             idle_at = self._drain(messages)
+        if messages or idle_at is not None:
+            self._heard_s = time.monotonic()
+        elif time.monotonic() - self._heard_s > SILENCE_S:
+            raise faults.unreachable("its stream has fallen silent")
         return Heard(messages, self._server, idle_at)
 
     def confirm(self, durable: int, *, now: bool = False) -> None:
@@ -105,7 +116,8 @@ class Tail:
         if not now and passed_s < STATUS_S and (durable == self._told or passed_s < GULP_S):
             return
         now_us = time.time_ns() // 1_000 - _EPOCH_US
-        self._pg.put_copy_data(_STATUS.pack(b"r", durable, durable, durable, now_us, 0))
+        asks = passed_s >= STATUS_S  # for an answer: whether anybody is there
+        self._pg.put_copy_data(_STATUS.pack(b"r", durable, durable, durable, now_us, asks))
         self._pg.flush()
         self._told, self._told_s = durable, time.monotonic()
 

@@ -99,8 +99,9 @@ def _numeric(typmod: int) -> ValueType:
     if precision > DIGITS_MAX or not 0 <= scale <= precision:
         return _TEXT
     arrow = pa.decimal128(precision, scale)
-    read = caster(arrow, f"it is NaN, or no number of DECIMAL({precision},{scale})")
-    return ValueType(f"DECIMAL({precision},{scale})", arrow, read, "NaN stops the table")
+    reason = f"it is NaN, which a column of numeric keeps and one of numeric({precision},{scale}) does not"
+    limits = "NaN stops the table (TC3050), for every sink; `numeric` without a precision keeps it"
+    return ValueType(f"DECIMAL({precision},{scale})", arrow, caster(arrow, reason), limits)
 
 
 def native_spelling(column: RelationColumn) -> str:

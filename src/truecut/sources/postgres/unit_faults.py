@@ -20,6 +20,28 @@ def table_changed(table: TableName) -> TruecutError:
     )
 
 
+def rewritten(table: TableName) -> TruecutError:
+    """A snapshot from before that does not show the rows that were there."""
+    return TruecutError(
+        "TC7055",
+        f"{table}: it was truncated, rewritten or replaced at the source before it could be read once more",
+        fix="Verify again: nothing is said of the table meanwhile.",
+        retry=Retry.RETRYABLE,
+    )
+
+
+def never_quiet(within_s: int) -> TruecutError:
+    """A place that is known exactly needs all that was open to end."""
+    return TruecutError(
+        "TC7056",
+        f"a transaction at the source has been open for more than {within_s} s: the place where it is read "
+        "once more waits for its end",
+        fix="Verify again when it has ended: SELECT pid, xact_start FROM pg_stat_activity ORDER BY 2; and "
+        "pg_prepared_xacts show it.",
+        retry=Retry.RETRYABLE,
+    )
+
+
 def writers_first(table: TableName, count: int) -> TruecutError:
     """What they wrote before the table was published is sent by nobody."""
     return TruecutError(

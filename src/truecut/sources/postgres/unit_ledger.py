@@ -1,5 +1,7 @@
 """What is known of the units of each table: durable, beside the files that hold their rows.
 
+    <folder>/<table>/again.<request>                  editions that were begun before it are of no use
+    <folder>/<table>/paused                           no further unit is read now
     <folder>/<table>/<edition>/awaited.<log>.<oid>    whose transactions have to end before it may be planned
     <folder>/<table>/<edition>/plan.json              how the table is read, its log replayed from where
     <folder>/<table>/<edition>/<unit>.<reading>.json  a unit that was read: its evidence, its file
@@ -7,6 +9,7 @@
     <folder>/<table>/<edition>/void                   the edition is of no use any more, and why
     <folder>/<table>/<edition>/shared                 the snapshot of all pages, of a table without a key
     <folder>/<table>/<edition>/fault                  the table cannot be read before somebody mends it
+    <folder>/<table>/footing.json                     since where the log tells all of it (`standpoint`)
 
 A record stands in the same folder as its file, not in the control store: executors write both, nobody has to
 carry the one to the other, and neither can be lost without it being seen. Losing the folder costs another
@@ -16,14 +19,14 @@ first wins, so two readers of one unit are harmless; kill -9 leaves at most a fi
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-import shutil
 import uuid
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -34,9 +37,9 @@ from truecut.errors import Fault
 from truecut.failpoint import failpoint
 from truecut.model.position import Position
 from truecut.model.table import TableName
+from truecut.sources.postgres import unit_files
+from truecut.sources.postgres.unit_files import AGAIN, AWAITED, FAULT, PAUSED, PLAN, SHARED, VOID
 from truecut.sources.postgres.units import Plan
-
-_PLAN, _VOID, _FAULT, _SHARED, _AWAITED = "plan.json", "void", "fault", "shared", "awaited"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +48,28 @@ class Settled:
 
     snapshot: Snapshot
     lo: int  # every transaction that committed at or before this place is seen
-    after: Position  # the journal's records up to here hold no other
+    after: Position  # the journal's records up to this marker hold no other
+    log: str  # whose records: no other log's
+    mark: int  # the LSN that the marker says
+    hi: int = 0  # every transaction that the snapshot sees committed at or before this place
+    server: str = ""  # where that was asked (`lineage.server_name`); "" where nobody noted it
 
     def document(self) -> dict[str, Any]:
         """As JSON documents hold it."""
-        return {"snapshot": str(self.snapshot), "lo": self.lo, "after": str(self.after)}
+        return {**asdict(self), "snapshot": str(self.snapshot), "after": str(self.after)}
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Settled:
         """Read what `document` gave."""
-        return cls(Snapshot.parse(document["snapshot"]), document["lo"], Position.parse(document["after"]))
+        return cls(
+            Snapshot.parse(document["snapshot"]),
+            document["lo"],
+            Position.parse(document["after"]),
+            document.get("log", ""),
+            document.get("mark", 0),
+            document.get("hi", 0),
+            document.get("server", ""),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +81,7 @@ class UnitRecord:
     hi: int  # every transaction that the snapshot sees committed at or before this place
     rows: int
     digest: str
+    server: str = ""  # where it was read (`lineage.server_name`); "" where nobody noted it
 
     def document(self) -> dict[str, Any]:
         """As JSON documents hold it."""
@@ -75,6 +91,7 @@ class UnitRecord:
             "hi": self.hi,
             "rows": self.rows,
             "digest": self.digest,
+            "server": self.server,
         }
 
     @classmethod
@@ -92,7 +109,7 @@ class Edition:
 
     @cached_property
     def _document(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = json.loads((self.folder / _PLAN).read_text())
+        found: Mapping[str, Any] = json.loads((self.folder / PLAN).read_text())
         return found
 
     @cached_property
@@ -107,28 +124,36 @@ class Edition:
 
     @property
     def generation(self) -> int:
-        """Of the journal's records: what was read belongs to no other log."""
+        """Of the journal's records."""
         return self.settled.after.generation
 
     @property
     def void(self) -> str | None:
         """Why it is of no use any more."""
         try:
-            return (self.folder / _VOID).read_text()
+            return (self.folder / VOID).read_text()
         except FileNotFoundError:
-            return None
+            return (
+                None if self._document.get("asked", 0) >= _asked(self.folder.parent) else "it was asked for"
+            )
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether no further unit of the table is to be read now."""
+        return (self.folder.parent / PAUSED).exists()
 
     def make_void(self, why: str) -> None:
-        """Whatever is read next is of another edition."""
-        _publish(self.folder / _VOID, why)
+        """Whatever is read next is of another edition. One that was forgotten meanwhile needs no saying."""
+        with suppress(FileNotFoundError):
+            _publish(self.folder / VOID, why)
 
     def share(self, name: str | None = None) -> str | None:
         """The snapshot under which all pages of a table without a key are read: whoever names one first
         decides. None: nobody has."""
         if name is not None:
-            _publish(self.folder / _SHARED, name)
+            _publish(self.folder / SHARED, name)
         try:
-            return (self.folder / _SHARED).read_text()
+            return (self.folder / SHARED).read_text()
         except FileNotFoundError:
             return None
 
@@ -136,14 +161,14 @@ class Edition:
     def fault(self) -> Fault | None:
         """Why the table cannot be read before somebody has mended it."""
         try:
-            code, message, fix = json.loads((self.folder / _FAULT).read_text())
+            code, message, fix = json.loads((self.folder / FAULT).read_text())
         except FileNotFoundError:
             return None
         return Fault(code, message, fix)
 
     def fail(self, fault: Fault) -> None:
         """Its rows cannot be read as they are."""
-        _publish(self.folder / _FAULT, json.dumps([fault.code, fault.message, fault.fix]))
+        _publish(self.folder / FAULT, json.dumps([fault.code, fault.message, fault.fix]))
 
     def record(self, unit: int) -> UnitRecord | None:
         """Of the reading that counts; None while there is none."""
@@ -213,72 +238,106 @@ class UnitLedger:
 
     def current(self, table: TableName) -> Edition | None:
         """The newest edition that was planned, void or not."""
-        return max(self._planned(table), key=lambda one: one.number, default=None)
+        return max(_planned(self.folder_of(table)), key=lambda one: one.number, default=None)
 
-    def settled(self, generation: int) -> Settled | None:
-        """The latest that is known of a generation: whatever comes next may go on from it."""
-        editions = [Edition(path.parent, 0) for path in self.folder.glob("*/*/" + _PLAN)]
-        found = [one.settled for one in editions if one.generation == generation]
+    def settled(self, log: str) -> Settled | None:
+        """The latest that is known of a log: whatever comes next may go on from it."""
+        editions = [one for table in unit_files.tables(self.folder) for one in _planned(table)]
+        found = [one.settled for one in editions if one.settled.log == log]
         return max(found, key=lambda one: one.after, default=None)
 
-    def awaited(self, table: TableName, *, generation: int, oid: int) -> frozenset[int] | None:
+    def awaited(self, table: TableName, *, log: str, oid: int) -> frozenset[int] | None:
         """The transactions that have to end before the next edition; None: nobody has looked. Of another
         log, or of another table of that name, they say nothing."""
         try:
-            text = (self._following(table).folder / f"{_AWAITED}.{generation}.{oid}").read_text()
+            text = (self._following(table).folder / _awaited(log, oid)).read_text()
         except FileNotFoundError:
             return None
         return frozenset(json.loads(text))
 
-    def await_first(
-        self, table: TableName, writers: frozenset[int], *, generation: int, oid: int
-    ) -> frozenset[int]:
+    def await_first(self, table: TableName, writers: frozenset[int], *, log: str, oid: int) -> frozenset[int]:
         """These have to end first, or those of whoever has looked before us: otherwise a table that somebody
         always writes to would never be read."""
         folder = self._following(table).folder
         folder.mkdir(parents=True, exist_ok=True)
-        _publish(folder / f"{_AWAITED}.{generation}.{oid}", json.dumps(sorted(writers)))
-        return self.awaited(table, generation=generation, oid=oid) or frozenset()
+        _publish(folder / _awaited(log, oid), json.dumps(sorted(writers)))
+        return self.awaited(table, log=log, oid=oid) or frozenset()
 
     def is_awaiting(self, table: TableName) -> bool:
         """Whether the next edition waits for the end of transactions."""
-        return any(self._following(table).folder.glob(f"{_AWAITED}.*"))
+        return any(self._following(table).folder.glob(f"{AWAITED}.*"))
+
+    def ask_again(self, table: TableName, asked: int) -> None:
+        """Whatever was read before this request is of no use. Requests are numbered in their order."""
+        folder = self.folder_of(table)
+        folder.mkdir(parents=True, exist_ok=True)
+        _publish(folder / f"{AGAIN}.{asked}", "")
+        for path in folder.glob(f"{AGAIN}.*"):
+            if path.suffix[1:].isdigit() and int(path.suffix[1:]) < asked:
+                path.unlink(missing_ok=True)
+
+    def pause(self, table: TableName, *, paused: bool) -> None:
+        """No further unit of the table is read, or they are again."""
+        path = self.folder_of(table) / PAUSED
+        if not paused:
+            path.unlink(missing_ok=True)
+        elif not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
 
     def _following(self, table: TableName) -> Edition:
         last = self.current(table)
         number = last.number + 1 if last is not None else 1
-        return Edition(self._folder(table) / f"{number:06d}", number)
+        return Edition(self.folder_of(table) / f"{number:06d}", number)
 
-    def begin(self, table: TableName, plan: Plan, settled: Settled) -> Edition:
-        """The next edition; somebody else's if that was planned at the same time."""
+    def asked(self, table: TableName) -> int:
+        """The last request that the table is read again; 0: there was none."""
+        return _asked(self.folder_of(table))
+
+    def begin(self, table: TableName, plan: Plan, settled: Settled, *, asked: int = 0) -> Edition:
+        """The next edition, begun after that request; somebody else's if that was planned at once."""
         edition = self._following(table)
         edition.folder.mkdir(parents=True, exist_ok=True)
-        document = {"table": str(table), "plan": plan.document(), "settled": settled.document()}
-        _publish(edition.folder / _PLAN, json.dumps(document))
+        document = {
+            "table": str(table),
+            "asked": asked,
+            "plan": plan.document(),
+            "settled": settled.document(),
+        }
+        _publish(edition.folder / PLAN, json.dumps(document))
         failpoint("units_planned")
         return edition
 
     def forget_older(self, table: TableName, edition: Edition) -> None:
         """What came before an edition that is complete."""
-        for one in self._planned(table):
-            if one.number < edition.number:
-                shutil.rmtree(one.folder, ignore_errors=True)
+        for folder in unit_files.editions(self.folder_of(table)):
+            if int(folder.name) < edition.number:
+                unit_files.remove_edition(folder)
 
     def remove(self) -> None:
         """Whatever it holds of any table; nothing that somebody else has put there."""
-        for path in (*self.folder.glob("*/*/" + _PLAN), *self.folder.glob(f"*/*/{_AWAITED}.*")):
-            shutil.rmtree(path.parent, ignore_errors=True)
-        for folder in (*self.folder.glob("*/"), self.folder):
-            with suppress(OSError):  # not empty, or not there
-                folder.rmdir()
+        unit_files.remove_all(self.folder)
 
-    def _planned(self, table: TableName) -> list[Edition]:
-        folders = self._folder(table).glob("*/" + _PLAN)
-        return [Edition(path.parent, int(path.parent.name)) for path in folders]
-
-    def _folder(self, table: TableName) -> Path:
+    def folder_of(self, table: TableName) -> Path:
+        """Where all that is known of a table is."""
         name = quote(str(table), safe="")[:100].replace(".", "%2E")
         return self.folder / f"{name}-{zlib.crc32(str(table).encode()):08x}"
+
+
+def _planned(table: Path) -> list[Edition]:
+    found = (folder for folder in unit_files.editions(table) if (folder / PLAN).exists())
+    return [Edition(folder, int(folder.name)) for folder in found]
+
+
+def _awaited(log: str, oid: int) -> str:
+    """A log's name may be longer than a file's."""
+    return f"{AWAITED}.{hashlib.sha256(log.encode()).hexdigest()[:16]}.{oid}"
+
+
+def _asked(folder: Path) -> int:
+    """The largest number among a table's requests."""
+    numbers = (path.suffix[1:] for path in folder.glob(f"{AGAIN}.*"))
+    return max((int(number) for number in numbers if number.isdigit()), default=0)
 
 
 @lru_cache(maxsize=1 << 14)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import psycopg
@@ -25,11 +25,21 @@ from truecut.cells import batches
 from truecut.core.visibility import Snapshot
 from truecut.errors import TruecutError
 from truecut.failpoint import failpoint
-from truecut.sources.postgres import decode, unit_faults
+from truecut.model.table import TableName
+from truecut.sources.postgres import decode, server, unit_faults
 from truecut.sources.postgres.copied import text_of
 from truecut.sources.postgres.messages import HEARTBEAT, lsn_of
 from truecut.sources.postgres.relation import Relation, RelationColumn
-from truecut.sources.postgres.server import Address, Connection, answering, connect, fault_of, user_of
+from truecut.sources.postgres.server import (
+    Address,
+    Connection,
+    answering,
+    connect,
+    fault_of,
+    promptly,
+    server_of,
+    user_of,
+)
 from truecut.sources.postgres.types import value_type
 from truecut.sources.postgres.unit_ledger import UnitRecord
 from truecut.sources.postgres.units import Plan, condition, describe, identity_columns
@@ -55,30 +65,40 @@ def read_unit(
     `shared` is the name of one that somebody holds; `pause` is called after some rows, with their number."""
     connection = connect(address)
     try:
-        with answering(address, "read a unit"), _permitted(address, plan):
-            snapshot, end = _opened(connection, plan, shared)
+        with answering(address, "read a unit"), permitted(address, plan.relation.name):
+            there = server_of(connection, address)
+            with _answered(connection):
+                snapshot, end = _opened(connection, plan, shared)
             if not fits(snapshot):
                 raise unit_faults.snapshot_too_early(plan.relation.name)
-            if not same_columns(describe(connection, address, plan.relation.oid), plan.relation):
+            with _answered(connection):
+                relation = describe(connection, address, plan.relation.oid)
+            if not same_columns(relation, plan.relation):
                 raise unit_faults.table_changed(plan.relation.name)
             failpoint("unit_opened")
             rows, digest = _written(path, plan.relation, rows_of(connection, plan, index), pause)
-            connection.execute("COMMIT")
-            make_durable(connection)
+            with _answered(connection):
+                connection.execute("COMMIT")
+                make_durable(connection)
     finally:
         connection.close()
-    return UnitRecord(path.name, snapshot, end - 1, rows, digest)
+    return UnitRecord(path.name, snapshot, end - 1, rows, digest, there)
+
+
+def _answered(connection: Connection) -> AbstractContextManager[None]:
+    """A question, whose answer is not waited for for ever: all units of a job would wait with it."""
+    return promptly(connection.fileno(), within_s=LOCK_S + server.ANSWER_S)
 
 
 @contextmanager
-def _permitted(address: Address, plan: Plan) -> Iterator[None]:
+def permitted(address: Address, table: TableName) -> Iterator[None]:
     """What only the reading of a table can meet, in its words."""
     try:
         yield
     except errors.LockNotAvailable:
-        raise unit_faults.locked(plan.relation.name) from None
+        raise unit_faults.locked(table) from None
     except errors.InsufficientPrivilege:
-        raise unit_faults.not_permitted(plan.relation.name, user_of(address)) from None
+        raise unit_faults.not_permitted(table, user_of(address)) from None
 
 
 def same_columns(one: Relation | None, other: Relation) -> bool:
@@ -100,11 +120,11 @@ def _opened(connection: Connection, plan: Plan, shared: str | None) -> tuple[Sna
     return asked(connection)
 
 
-def lock(connection: Connection, plan: Plan) -> None:
+def lock(connection: Connection, plan: Plan, *, within_s: int = LOCK_S) -> None:
     """Before the snapshot. Rows that a policy hides are an error, not missing rows."""
     connection.execute("SET LOCAL statement_timeout = 0")
     connection.execute("SET LOCAL row_security = off")
-    connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(f"{LOCK_S}s")))
+    connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(f"{within_s}s")))
     connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(plan.table))
 
 
@@ -162,12 +182,26 @@ def rows_of(connection: Connection, plan: Plan, index: int) -> Iterator[pa.Recor
     )
     schema = file_schema(plan.relation)
     keys = [columns.index(column) for column in identity_columns(plan.relation)]
-    with connection.cursor() as cursor, cursor.copy(query) as copy:
-        for texts in batches(copy, columns=len(columns)):
-            pairs = zip(texts, columns, strict=True)
-            values = [_typed(plan.relation, column, text) for text, column in pairs]
-            values += [texts[n].cast(pa.string()) for n in keys]
-            yield pa.RecordBatch.from_arrays(values, schema=schema)
+    for texts in _copied(connection, query, columns=len(columns)):
+        pairs = zip(texts, columns, strict=True)
+        values = [_typed(plan.relation, column, text) for text, column in pairs]
+        values += [texts[n].cast(pa.string()) for n in keys]
+        yield pa.RecordBatch.from_arrays(values, schema=schema)
+
+
+def _copied(connection: Connection, query: sql.Composed, *, columns: int) -> Iterator[list[pa.Array]]:
+    """What the server copies out, in batches. One may take its time where rows are few and far between."""
+    with ExitStack() as stack:
+        cursor = stack.enter_context(connection.cursor())
+        with promptly(connection.fileno(), within_s=server.WORK_S):
+            copy = stack.enter_context(cursor.copy(query))
+        come = batches(copy, columns=columns)
+        while True:
+            with promptly(connection.fileno(), within_s=server.WORK_S):
+                texts = next(come, None)
+            if texts is None:
+                return
+            yield texts
 
 
 def _typed(relation: Relation, column: RelationColumn, texts: pa.Array) -> pa.Array:

@@ -122,12 +122,17 @@ def plan(
         shape = connection.execute(_SHAPE, (relation.oid, address.publication)).fetchone()
         sizes = connection.execute(_SIZES, (relation.oid,) * 3).fetchall()
         pages = max(row[0] for row in sizes) // _PAGE_BYTES
-        wanted = min(-(-max(row[1] for row in sizes) // unit_bytes), UNITS_MAX)
+        wanted = units_wanted(max(row[1] for row in sizes), unit_bytes=unit_bytes)
         collations = tuple(known.get(column.name) for column in key_columns(relation))
         partitioned, condition = shape or (False, None)
         whole = Plan(relation, collations, ranges([]), partitioned, condition)
         bounds = _sampled(connection, whole, pages, wanted) if whole.by else _pages(pages, wanted)
     return replace(whole, parts=ranges(bounds))
+
+
+def units_wanted(table_bytes: int, *, unit_bytes: int = UNIT_BYTES) -> int:
+    """How many units a table of this size asks for."""
+    return max(1, min(-(-table_bytes // unit_bytes), UNITS_MAX))
 
 
 def _pages(pages: int, wanted: int) -> list[Key]:

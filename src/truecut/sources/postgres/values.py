@@ -233,6 +233,10 @@ def interval(texts: pa.Array) -> pa.Array:
     seconds = _part(parts, "hours") * 3600 + _part(parts, "minutes") * 60 + _part(parts, "seconds")
     micros = (seconds * 1_000_000 + _part(parts, "fraction", digits=6)) * signs
     columns = [months.astype(np.int32), _part(parts, "days").astype(np.int32), micros]
+    for endless in _INFINITE.values():  # before PostgreSQL 17 it is a finite value
+        same = np.logical_and.reduce([column == part for column, part in zip(columns, endless, strict=True)])
+        if same.any():
+            raise Unfit(int(same.argmax()), "it is the longest interval, as which infinity is stored")
     for index in pc.indices_nonzero(pc.fill_null(infinite, False)).to_pylist():
         for column, value in zip(columns, _INFINITE[strings[index].as_py()], strict=True):
             column[index] = value

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from truecut.errors import Fault
 from truecut.journal.contract import Outline
@@ -100,18 +101,23 @@ class Walk:
         *,
         upto_max: int,
         limits: WindowLimits,
+        oids: Mapping[int, TableName] = MappingProxyType({}),
     ) -> None:
+        """`oids`: which of the tables have these by now, whatever they were called."""
         self._log = log
         self._schemas = schemas
         self._upto_max = upto_max
         self._limits = limits
         self._after = min(one.after for one in wanted)
         not_before = 0 if limits.not_before is None else limits.not_before.place
-        self._earliest = max(not_before, *(one.after for one in wanted))  # no place moves back
+        self.earliest = max(not_before, *(one.after for one in wanted))  # no place moves back
         self._now = {one.read.name: one.before for one in wanted if one.before is not None}
         self._hashes: dict[int, set[TableName]] = {}
         for one in wanted:
             self._hashes.setdefault(table_hash(str(one.read.name)), set()).add(one.read.name)
+        self._oids = {oid: name for oid, name in oids.items() if name in {one.read.name for one in wanted}}
+        self._stands = {one.read.name: one.after for one in wanted}
+        self.strayed: dict[TableName, TableName] = {}  # written to under another name, which
         self.ids: dict[int, TableName] = {}  # of the schemas of the window's changes
         self._size = 0
         self._first_part: Outline | None = None  # of the transaction that is under way
@@ -120,9 +126,9 @@ class Walk:
     def plan(self, extent: Extent) -> Plan:
         """Up to a marker, the greatest place allowed, or a change of columns."""
         start = self._log.before(extent, self._after + 1)
-        first = start.record + 1
+        first, begin = start.record + 1, start.lsn - 1
         for section in self._log.sections(extent, start):
-            cut = self._take(section)
+            cut = self._take(section, begin)
             end = min(section.end.lsn - 1, self._upto_max) if cut is None else cut
             self._plan.pieces.append((first, section.end.record, self._size))
             self._plan.upto = max(self._plan.upto, end)
@@ -130,60 +136,80 @@ class Walk:
                 self._log.remember(section.end.lsn, section.end)
             if cut is not None or end >= self._upto_max or self._is_enough(end):
                 break
-            first, self._size = section.end.record + 1, 0
+            first, begin, self._size = section.end.record + 1, section.end.lsn - 1, 0
         return self._plan
 
     def _is_enough(self, end: int) -> bool:
         """Something is in it, and more would be too much."""
-        if not self._plan.rows or end < self._earliest:
+        if not self._plan.rows or end < self.earliest:
             return False
         size = sum(size for *_, size in self._plan.pieces)
         return self._plan.rows >= self._limits.rows_max or size >= self._limits.bytes_max
 
-    def _take(self, section: Section) -> int | None:
+    def _take(self, section: Section, begin: int) -> int | None:
         """The changes of a section; where the window has to end before it, or in it."""
-        self._schemas.learn([one for one in section.schemas if self._may_be_ours(one)])
+        self._schemas.learn(section.schemas)
         for one in section.changes:
             record = one.head.record
+            self._stray(record.schemas, section.end.lsn - 1)
             ours = self._schemas.of_tables(record.schemas, self._hashes)
             if record.part == 0:
                 self._first_part = one
             if ours:
                 self._plan.rows += record.rows
                 self._size += one.head.payload_bytes
-                if (cut := self._cut(one, ours)) is not None:
+                if (cut := self._cut(one, ours, begin, section.end.lsn - 1)) is not None:
                     return cut
         return None
 
-    def _may_be_ours(self, one: Outline) -> bool:
-        return any(number >> 32 in self._hashes for number in one.head.record.schemas)
+    def _stray(self, numbers: Sequence[int], upto: int) -> None:
+        """A table that was away from its name and is back has changes that no window of its name has."""
+        for number in numbers:
+            relation = self._schemas[number]
+            name = self._oids.get(relation.oid)
+            if name not in (None, relation.name) and upto > self._stands[name]:
+                self.strayed[name] = relation.name
 
-    def _cut(self, one: Outline, ours: Mapping[int, TableName]) -> int | None:
-        """The place before the first change with other columns; None where the record is taken whole."""
-        for step in self._steps(one, ours):
+    def _cut(self, one: Outline, ours: Mapping[int, TableName], begin: int, end: int) -> int | None:
+        """The place before the first change with other columns; None where the record is taken whole. The
+        record is of the section `(begin, end]`."""
+        for step in self._steps(one, ours, begin, end):
             if step.commit_lsn > self._upto_max:
                 return None
-            known = self._now.get(step.table)
-            end = step.commit_lsn - 1
-            if known not in (None, step.schema) and end > self._after and end >= self._earliest:
-                return end
-            # Also of one before the window: it is not announced again for what the record holds behind it.
-            self._plan.schemas[step.table] = self._now[step.table] = step.schema
             self.ids[step.schema] = step.table
+            if (
+                step.commit_lsn <= self._stands[step.table]
+            ):  # what it was before is nothing to who stands here
+                self._now[step.table] = step.schema
+                continue
+            known = self._now.get(step.table)
+            before = step.commit_lsn - 1
+            if known not in (None, step.schema) and before > self._after and before >= self.earliest:
+                return before
+            self._plan.schemas[step.table] = self._now[step.table] = step.schema
         return None
 
-    def _steps(self, one: Outline, ours: Mapping[int, TableName]) -> Iterator[Step]:
-        """Where a record's tables get their schemas. Looked into only where something is new."""
-        if all(self._now.get(table) == number for number, table in ours.items()):
-            yield from (Step(self._after + 1, table, number) for number, table in ours.items())
+    def _steps(self, one: Outline, ours: Mapping[int, TableName], begin: int, end: int) -> Iterator[Step]:
+        """Where a record's tables get their schemas. Looked into only where something is new, or where one of
+        them stands within the section: then a schema is its own again with the first change behind that."""
+        is_known = all(self._now.get(table) == number for number, table in ours.items())
+        if is_known and not any(begin < self._stands[table] < end for table in ours.values()):
+            yield from (Step(begin + 1, table, number) for number, table in ours.items())
             return
         place = self._begun(one)
+        announced_as: dict[int, int] = {}
         for message in journaled.messages_of(self._log.payload(one.position.place)):
             if message[0] == wire.BEGIN:
                 place = wire.begin(message).commit_lsn
             elif message[0] == wire.RELATION:
                 number = self._number(message, ours)
                 if number is not None:
+                    announced_as[self._schemas[number].oid] = number
+                    yield Step(place, ours[number], number)
+            for oid in _changed(message):
+                number = announced_as.get(oid)
+                if number is not None and place > self._stands[ours[number]]:
+                    del announced_as[oid]  # once is enough
                     yield Step(place, ours[number], number)
 
     def _begun(self, one: Outline) -> int:
@@ -208,6 +234,13 @@ class Walk:
             if alike and columns == said.columns:
                 return number
         return None
+
+
+def _changed(message: bytes) -> Sequence[int]:
+    """The relations whose rows a message changes."""
+    if message[0] in wire.ROWS:
+        return (wire.relation_oid(message),)
+    return wire.truncated_oids(message) if message[0] == wire.TRUNCATE else ()
 
 
 def tasks_of(
