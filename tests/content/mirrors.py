@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
+import yaml
 from pyspark.sql import SparkSession
 
 from tests.content.exact import Row, rows_of
@@ -19,6 +20,16 @@ from truecut.model.table import Mode
 from truecut.sinks.ducklake.cursor import find_cursor
 
 TABLE = "lake.main.t"
+
+
+class Quoted(str):
+    """A text that YAML might take for something else: PyYAML writes 5e-324 without quotes, as YAML 1.1 has no
+    such number."""
+
+
+yaml.SafeDumper.add_representer(
+    Quoted, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style='"')
+)
 
 
 class Mirrors(World):
@@ -58,6 +69,12 @@ class Mirrors(World):
         address = next(lake_of(s.address) for s in self.pipeline().sinks if s.name == sink)
         with self._attached(address) as connection:
             return rows_of(connection, f"SELECT {columns} FROM {TABLE}")
+
+    def at_sink(self, sink: str, statement: str) -> None:
+        """What its tenant does there, perhaps before anybody else."""
+        address = next(lake_of(s.address) for s in self.pipeline().sinks if s.name == sink)
+        with self._attached(address, create=True) as connection:
+            connection.execute(statement)
 
     def types(self, sink: str | None = None) -> Rows:
         """Names and types of the columns, at a sink or at the source."""
@@ -107,7 +124,7 @@ def _document(
                     "catalog": catalogs[name],
                     "data_path": f"{name}-data",
                     "mode": modes.get(name, mode),
-                    **({} if route is None else {"route": route}),
+                    **({} if route is None else {"route": Quoted(route)}),
                 }
                 for name, route in routes.items()
             ],

@@ -29,16 +29,30 @@ def owner(address: PostgresAddress, *statements: str) -> None:
             connection.execute(statement.encode())
 
 
+Seen = tuple[str | None, int, dict[str, list[Any]]]
+
+
+def seen(address: PostgresAddress, pipeline: str = "tenants") -> Seen:
+    """The cursor's row: position, token, and for each table what `places_in` says."""
+    where = f"pipeline = '{pipeline}' AND sink = 'acme'"
+    ((position, token, state),) = read(
+        address, f"SELECT position, token, state FROM _truecut.cursor WHERE {where}"
+    )
+    return position, token, places_in(state)
+
+
 def cursor_of(address: PostgresAddress, pipeline: str = "tenants") -> tuple[str | None, int]:
-    """Position and token."""
-    sql = f"SELECT position, token FROM _truecut.cursor WHERE pipeline = '{pipeline}' AND sink = 'acme'"
-    ((position, token),) = read(address, sql)
-    return position, token
+    """Its position and token."""
+    return seen(address, pipeline)[:2]
 
 
 def places_of(address: PostgresAddress) -> dict[str, list[Any]]:
-    """Place, edition, code of the hold and answered request of each table."""
-    ((state,),) = read(address, "SELECT state FROM _truecut.cursor WHERE sink = 'acme'")
+    """Its tables."""
+    return seen(address)[2]
+
+
+def places_in(state: str) -> dict[str, list[Any]]:
+    """Place, edition, code of the hold and answered request of each table, from a cursor's row."""
     return {
         table: [copy["at"], copy["edition"], copy["hold"] and copy["hold"][0], copy["resumed"]]
         for table, copy in json.loads(state)["copies"].items()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -24,11 +24,16 @@ from truecut.sinks.parts import KeySpan, Landing, Part, StagedPlace, StagedTable
 
 Row = dict[str, Any]
 ELSEWHERE = Fault("TC4012", "it stands elsewhere", "None needed.", Retry.RETRYABLE)
+UNFIT = Fault("TC3023", "its keys are not as the repair says", "Verify again.")
 NULL_KEY, REPEATED_KEY = Hold("TC3021", "a key has no value"), Hold("TC3020", "a key occurs twice")
 CONTRADICTION = Hold("TC3023", "its keys are not as the changes say")
 UNTOLD = Hold("TC3038", "nobody knows some of its values")
 MISSING = object()  # in place of a value that nobody has told yet
 Values = dict[str, Any]
+
+
+class _Unrepaired(Exception):
+    """The rows are not as a repair says: nothing of it has an effect."""
 
 
 @dataclass
@@ -125,12 +130,18 @@ class MemorySink(Sink[MemoryStaged]):
             outcome: Any = "already" if done else "failed"
             return Receipt("acme", order.epoch, outcome, cursor, fault=None if done else ELSEWHERE)
         copies, counts = dict(cursor.copies), dict[str, Counts]()
-        for name, one in order.tables.items():
-            copies[name], counts[name] = self._table(order, name, one, copies.get(name), staged)
+        try:
+            for name, one in order.tables.items():
+                copies[name], counts[name] = self._table(order, name, one, copies.get(name), staged)
+        except _Unrepaired:
+            return Receipt("acme", order.epoch, "failed", cursor, fault=UNFIT)
         kept = "" if self.fault == "digest dropped" else cursor.certificate
         if self.fault == "all tables move":
             copies = {name: replace(copy, at=order.upto) for name, copy in copies.items()}
-        self.store.cursor = Cursor(_position(cursor, order), cursor.token, copies, order.certificate or kept)
+        standing = ("replace",) if self.fault == "a repair moves the sink" else ("replace", "repair")
+        self.store.cursor = Cursor(
+            _position(cursor, order, standing), cursor.token, copies, order.certificate or kept
+        )
         return Receipt("acme", order.epoch, "applied", self.store.cursor, counts)
 
     def _table(
@@ -142,6 +153,8 @@ class MemorySink(Sink[MemoryStaged]):
         stop, counts = staged.stops.get(name), Counts()
         if stop is None:
             stop, counts = self._write(name, one, staged.rows.get(name, []))
+        if stop is not None and one.kind == "repair" and self.fault != "repairs hold":
+            raise _Unrepaired
         if stop is not None and self.fault != "holds move on":
             stays = replace(one, source_position=copy.source_position)
             return _at(replace(copy, hold=stop), stays, one.stopped(stop.code)), Counts()
@@ -188,7 +201,7 @@ class MemorySink(Sink[MemoryStaged]):
                 after = {}
                 continue
             known = row["id"] in after
-            if one.kind == "changes" and known == (row[OP] == INSERT) and not self.fault:
+            if one.kind in ("changes", "repair") and known == (row[OP] == INSERT) and not self.fault:
                 return None
             old = after.pop(row["id"], None)
             if row[OP] == DELETE:
@@ -257,6 +270,8 @@ def _chained(copy: CopyState, one: TableOrder, counts: Counts) -> str:
     before = bytes(32) if anew else bytes.fromhex(copy.evidence)
     if one.evidence:
         return hashlib.sha256(before + one.evidence.encode()).hexdigest() if before else ""
+    if one.kind == "repair":
+        return copy.evidence
     return "" if one.kind == "replace" or counts.puts or counts.deletes else copy.evidence
 
 
@@ -265,7 +280,7 @@ def _at(copy: CopyState, one: TableOrder, version: Any) -> CopyState:
     return replace(told, edition=version.edition, resumed=version.resumed)
 
 
-def _position(before: Cursor, order: Order) -> Position | None:
+def _position(before: Cursor, order: Order, standing: Collection[str]) -> Position | None:
     alone = not any(copy.edition for name, copy in before.copies.items() if name not in order.tables)
-    places = [one.leaves.at for one in order.tables.values() if alone or one.kind != "replace"]
+    places = [one.leaves.at for one in order.tables.values() if alone or one.kind not in standing]
     return max([place for place in (before.position, *places) if place is not None], default=None)

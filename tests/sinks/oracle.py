@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Protocol
@@ -50,9 +51,9 @@ class Destination(Protocol):
 
     def sink(self) -> Sink[Any]: ...
 
-    def cursor(self) -> tuple[str | None, int]: ...
+    def watched(self) -> AbstractContextManager[None]: ...
 
-    def places(self) -> dict[str, list[Any]]: ...
+    def cursor(self) -> database.Seen: ...
 
     def read(self, table: str, columns: str) -> Sequence[tuple[Any, ...]]: ...
 
@@ -68,11 +69,11 @@ class LakeDestination:
     def sink(self) -> Sink[Any]:
         return world.sink(self.address)
 
-    def cursor(self) -> tuple[str | None, int]:
-        return world.cursor_of(self.address)
+    def watched(self) -> AbstractContextManager[None]:
+        return world.watched(self.address) if self.address.shared else nullcontext()
 
-    def places(self) -> dict[str, list[Any]]:
-        return world.places_of(self.address)
+    def cursor(self) -> database.Seen:
+        return world.seen(self.address)
 
     def read(self, table: str, columns: str) -> Sequence[tuple[Any, ...]]:
         return world.read(self.address, table, columns)
@@ -90,11 +91,11 @@ class DatabaseDestination:
     def sink(self) -> Sink[Any]:
         return database.sink(self.address)
 
-    def cursor(self) -> tuple[str | None, int]:
-        return database.cursor_of(self.address)
+    def watched(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
-    def places(self) -> dict[str, list[Any]]:
-        return database.places_of(self.address)
+    def cursor(self) -> database.Seen:
+        return database.seen(self.address)
 
     def read(self, table: str, columns: str) -> Sequence[tuple[Any, ...]]:
         return database.read(self.address, f"SELECT {columns} FROM main.{table}")
@@ -193,13 +194,14 @@ def live(where: Destination, random: Random, steps: int) -> None:
     """One life; AssertionError where the sink is not what the model says."""
     source, model = Source(), Model()
     recover(where, model)
-    compare(where, model)
-    for _ in range(steps):
-        for _ in range(random.randint(1, 3)):
-            source.advance(random)
-        step = random.choice(STEPS if model.versions else [seeds])
-        step(where, random, source, model)
+    with where.watched():
         compare(where, model)
+        for _ in range(steps):
+            for _ in range(random.randint(1, 3)):
+                source.advance(random)
+            step = random.choice(STEPS if model.versions else [seeds])
+            step(where, random, source, model)
+            compare(where, model)
 
 
 def recover(where: Destination, model: Model) -> None:
@@ -211,13 +213,13 @@ def recover(where: Destination, model: Model) -> None:
 def compare(where: Destination, model: Model) -> None:
     """Everything the tenant can see."""
     place = None if model.position is None else str(position(model.position))
-    assert where.cursor() == (place, model.token)
-    if not model.versions:
-        return
-    assert where.places() == {
+    places = {
         f"main.{table}": [str(version.at), version.edition, version.hold, version.resumed]
         for table, version in model.versions.items()
     }
+    assert where.cursor() == (place, model.token, places)
+    if not model.versions:
+        return
     mirror = where.read("t", "id, value, note")
     assert sorted(mirror) == sorted((key, *row) for key, row in model.mirror.items())
     assert sorted(where.read("log", LOG), key=repr) == sorted(model.log, key=repr)
@@ -367,11 +369,12 @@ def every_step(where: Destination) -> None:
     """A short life in which every kind of step happens."""
     random, source, model = Random(7), Source(), Model()
     recover(where, model)
-    for step in _in_turn():
-        source.advance(random)
-        source.advance(random)
-        step(where, random, source, model)
-        compare(where, model)
+    with where.watched():
+        for step in _in_turn():
+            source.advance(random)
+            source.advance(random)
+            step(where, random, source, model)
+            compare(where, model)
 
 
 def _in_turn() -> Iterator[Step]:

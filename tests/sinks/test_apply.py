@@ -144,6 +144,21 @@ def test_a_contradiction_stops_that_table_alone(
     assert sink(address).recover(epoch=1, token=1).cursor == receipt.cursor
 
 
+def test_a_copy_that_began_empty_says_so_when_it_lacks_a_row(address: LakeAddress) -> None:
+    """Nobody need have taken what it never had; a row that it was never given is somebody else's still."""
+    applied(sink(address).recover(epoch=1, token=1))
+    applied(sink(address).apply(order(None, 4, t=seed(), u=seed()), packets(u=SEED)))
+    tenant(address, "INSERT INTO lake.main.u VALUES (1, 'theirs')")
+    follow = order(4, 5, t=replace(changes(), began_empty=True), u=replace(changes(), began_empty=True))
+    change = [(UPDATE, 5, 1, "lost")]
+    receipt = applied(sink(address).apply(follow, packets(t=change, u=change)))
+    never, doubled = copy_of(receipt, "t").hold, copy_of(receipt, "u").hold
+    assert never is not None
+    assert doubled is not None
+    assert (never.code, "`backfill: none`" in never.message, doubled.code) == ("TC3040", True, "TC3024")
+    assert (read(address, "t"), "lost" in never.message) == ([], False)
+
+
 @pytest.mark.parametrize("mode", ["mirror", "append"])
 def test_a_seed_that_ends_where_its_table_stands_is_carried_out(address: LakeAddress, mode: Mode) -> None:
     """Accepted settings, nothing new at the source: the seed is a new edition, never `already`; once it is
@@ -232,20 +247,25 @@ def test_the_tenants_maintenance_changes_nothing(address: LakeAddress) -> None:
 
 
 def test_old_cursor_rows_are_thinned_out(address: LakeAddress, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cursor table stays small however many orders commit, and the newest row is never lost."""
+    """The cursor table stays small however many orders commit, and the newest row is never lost. The row of
+    another pipeline, older than all of them, is left alone."""
     monkeypatch.setattr("truecut.sinks.ducklake.cursor.ROWS_MAX", 4)
+    applied(sink(address, pipeline="theirs").recover(epoch=1, token=9))
     seeded(address)
     for place in range(5, 15):
         applied(sink(address).apply(order(place - 1, place, t=persisted()), iter([])))
     assert len(read_cursor_rows(address)) <= 5
     assert cursor_of(address) == (str(position(14)), 1)
     applied(sink(address).recover(epoch=2, token=2))
-    assert {token for (token,) in read_cursor_rows(address)} == {2}
+    assert set(read_cursor_rows(address)) == {2}
+    assert read_cursor_rows(address, "theirs") == [9]
 
 
-def read_cursor_rows(address: LakeAddress) -> list[tuple[int]]:
+def read_cursor_rows(address: LakeAddress, pipeline: str = "tenants") -> list[int]:
+    """The token of each."""
     with opened(address) as connection:
-        return connection.execute("SELECT token FROM lake._truecut.cursor").fetchall()
+        found = connection.execute("SELECT token FROM lake._truecut.cursor WHERE pipeline = ?", [pipeline])
+        return [token for (token,) in found.fetchall()]
 
 
 def test_large_windows_and_seeds_spill(address: LakeAddress, monkeypatch: pytest.MonkeyPatch) -> None:

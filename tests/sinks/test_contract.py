@@ -19,7 +19,7 @@ from truecut.model.change import DELETE, INSERT, TRUNCATE
 from truecut.sinks.ducklake.sink import DuckLakeSink
 from truecut.sinks.postgres.address import PostgresAddress
 from truecut.sinks.postgres.sink import PostgresSink
-from truecut.testing import Ran, events, sinks, staging
+from truecut.testing import Ran, events, repairs, sinks, staging
 from truecut.testing.bench import SinkBench
 from truecut.testing.orders import ABSENT
 from truecut.testing.sinks import *  # noqa: F403 - the laws
@@ -102,6 +102,8 @@ FAULTS: dict[str, Callable[[SinkBench], None]] = {
         shares=[staging.WHOLE[:3], staging.WHOLE[2:]],
     ),
     "digest dropped": sinks.test_what_an_order_says_beside_its_rows_is_kept_in_the_cursor,
+    "repairs hold": repairs.test_a_repair_that_does_not_fit_is_refused,
+    "a repair moves the sink": repairs.test_a_repair_of_one_copy_does_not_move_the_sink,
     "chain dropped": sinks.test_a_copy_keeps_the_head_of_its_chain_of_evidence,
 }
 

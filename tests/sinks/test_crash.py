@@ -8,10 +8,23 @@ import pytest
 
 from tests.sinks import crashing
 from tests.sinks.conftest import KINDS, MakeLake
-from tests.sinks.world import applied, changes, cursor_of, order, packets, position, read, rows, seed, sink
+from tests.sinks.world import (
+    applied,
+    changes,
+    cursor_of,
+    order,
+    packets,
+    position,
+    read,
+    rows,
+    seed,
+    sink,
+    tenant,
+)
 from truecut.failpoint import KILLED, NAMES
 from truecut.model.change import DELETE, INSERT, READ, UPDATE
 from truecut.sinks.contract import Packet
+from truecut.testing.orders import repair
 
 SEED = [(READ, 4, 1, "a"), (READ, 4, 2, "b")]
 WINDOW = [(UPDATE, 5, 1, "a1"), (DELETE, 5, 2, "b"), (INSERT, 5, 3, "c")]
@@ -57,3 +70,26 @@ def test_a_crash_leaves_all_or_nothing(make_lake: MakeLake, tmp_path: Path, kind
     assert again.outcome == ("already" if committed else "applied")
     assert read(address, "t") == AFTER
     assert len(read(address, "log")) == len(SEED) + len(WINDOW)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_crash_leaves_a_copy_as_it_was_or_repaired(make_lake: MakeLake, tmp_path: Path, point: str) -> None:
+    """Killed at a durable step of a repair: never a part of it; the same order has one effect."""
+    address = make_lake("sqlite")
+    applied(sink(address).recover(epoch=1, token=1))
+    applied(sink(address).apply(order(None, 4, t=seed()), packets(t=SEED)))
+    tenant(
+        address, "UPDATE lake.main.t SET value = 'mine' WHERE id = 1", "DELETE FROM lake.main.t WHERE id = 2"
+    )
+    found = [Packet("main.t", rows([(DELETE, 4, 1, "?"), (INSERT, 4, 1, "a"), (INSERT, 4, 2, "b")]))]
+    hits = tmp_path / "hits"
+    hits.mkdir()
+    armed = {"TRUECUT_FAILPOINT": point, "TRUECUT_FAILPOINT_HITS": str(hits)}
+    wanted = order(4, 4, token=2, t=repair())
+    assert crashing.exit_code(armed, sink(address), wanted, found) == KILLED
+    committed = POINTS[point]
+    assert read(address, "t") == ([(1, "a"), (2, "b")] if committed else [(1, "mine")])
+    applied(sink(address).recover(epoch=2, token=3))
+    again = sink(address).apply(order(4, 4, token=3, t=repair()), iter(found))
+    assert again.outcome == ("failed" if committed else "applied")  # it does not fit any more
+    assert (read(address, "t"), cursor_of(address)) == ([(1, "a"), (2, "b")], (str(position(4)), 3))

@@ -13,6 +13,7 @@ from random import Random
 import duckdb
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.postgres_server import PostgresServer, postgres_server
 from tests.sinks.conftest import MakeLake
 from tests.sinks.world import applied, changes, order, packets, read, rows, seed, sink, standing, tenant
@@ -163,7 +164,7 @@ def test_sinks_of_one_process_do_not_wait_for_one_another(
     def hang(name: str) -> None:
         if name == "after_sink_data" and threading.current_thread().name == "stuck":
             inside.set()
-            release.wait(60)
+            release.wait(PATIENCE_S)
 
     monkeypatch.setattr("truecut.sinks.ducklake.transaction.failpoint", hang)
     results = []
@@ -172,12 +173,12 @@ def test_sinks_of_one_process_do_not_wait_for_one_another(
         target=lambda: results.append(sink(stuck).apply(order(None, 4, t=seed()), packets(t=SEED))),
     )
     thread.start()
-    assert inside.wait(60)
+    assert inside.wait(PATIENCE_S)
     applied(sink(free).apply(order(None, 4, t=seed()), packets(t=SEED)))
     applied(sink(stuck).recover(epoch=2, token=2))
     applied(sink(stuck).apply(order(None, 3, token=2, t=seed()), packets(t=SEED[:5])))
     release.set()
-    thread.join(60)
+    thread.join(PATIENCE_S)
     assert [receipt.fenced_by for receipt in results] == [2]
     assert (len(read(free, "t")), len(read(stuck, "t"))) == (50, 5)
 

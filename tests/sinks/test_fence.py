@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import combinations
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from tests.sinks.world import (
     seed,
     sink,
     tenant,
+    watched,
 )
 from truecut.errors import Retry
 from truecut.lake import LakeAddress
@@ -71,6 +73,9 @@ class Race:
         tenant(address, "CREATE TABLE lake.main.theirs (i INTEGER)")
         self.a: SteppedSink = stepped.start(sink(address), switch)
         self.b: SteppedSink = stepped.start(sink(address), switch)
+        self._tenant = ExitStack()
+        if address.shared:
+            self._tenant.enter_context(watched(address))
 
     def next_order(self) -> tuple[Order, list[Packet]]:
         """Insert one row, whose id is its position, into both tables."""
@@ -95,6 +100,7 @@ class Race:
         return mirror[0][0], log[0][0]
 
     def close(self) -> None:
+        self._tenant.close()
         self.a.close()
         self.b.close()
 

@@ -26,9 +26,11 @@ from truecut.errors import TruecutError
 from truecut.model.change import OP, POSITION, SEQ
 from truecut.model.table import Column, Mode, TableSchema
 from truecut.sinks.contract import Packet, Pinned, Sink
+from truecut.sinks.ducklake.sink import DuckLakeSink
 from truecut.sinks.postgres.address import PostgresAddress
 from truecut.sinks.postgres.decode import reader
 from truecut.sinks.postgres.server import connect
+from truecut.sinks.postgres.sink import PostgresSink
 from truecut.sinks.postgres.types import Target
 from truecut.testing.orders import ITEMS, applied, changes, order, packets, position, seed
 
@@ -78,6 +80,39 @@ def test_every_value_is_read_back(bench: Bench, kinds: str) -> None:
             found = sums(pinned, schema, pieces=pieces)
             assert found.rows == 40
             assert found.root() == expected(schema, rows).root()
+        assert pinned.altered("main.t", schema.columns, mode="mirror") is None
+
+
+@pytest.mark.parametrize("mode", ["mirror", "append"])
+def test_a_column_that_somebody_has_altered_is_told(bench: Bench, mode: Mode) -> None:
+    """Another type, also one that shows the same values, a column or a table that is gone; as of the moment
+    that is pinned. A column that somebody has added is his own."""
+    sink, pin = bench
+    applied(sink.apply(order(None, 1, t=seed(mode)), packets(t=[(4, 1, 1, "10")])))
+
+    def told(*statements: str) -> str | None:
+        for statement in statements:
+            if isinstance(sink, PostgresSink):
+                with closing(connect(sink.address)) as connection:
+                    connection.execute(statement.encode())
+                    connection.commit()
+            else:
+                assert isinstance(sink, DuckLakeSink)
+                world.tenant(sink.address, statement.replace("main.", "lake.main."))
+        with pin() as pinned:
+            return pinned.altered("main.t", ITEMS.columns, mode=mode)
+
+    assert told() is None
+    assert told("ALTER TABLE main.t ADD COLUMN own INTEGER") is None
+    is_lake = isinstance(sink, DuckLakeSink)
+    wide = "DOUBLE" if is_lake else "double precision"
+    cast = f"CREATE TABLE main.u AS SELECT * FROM (SELECT id::{wide} AS wide, * FROM main.t) s"
+    swap = ("DROP TABLE main.t", "ALTER TABLE main.u DROP COLUMN id", "ALTER TABLE main.u RENAME wide TO id")
+    assert told(cast, *swap, "ALTER TABLE main.u RENAME TO t") == (
+        f"column id is {wide}, and was made {'BIGINT' if is_lake else 'bigint'}"
+    )
+    assert told("ALTER TABLE main.t DROP COLUMN id") == "column id is not there"
+    assert told("DROP TABLE main.t") == "its table is not there"
 
 
 def test_cursor_and_content_are_of_one_moment(bench: Bench) -> None:
@@ -96,6 +131,24 @@ def test_cursor_and_content_are_of_one_moment(bench: Bench) -> None:
         assert later.cursor is not None
         assert later.cursor.copies["main.t"].at == position(2)
         assert sums(later, ITEMS, pieces=1).rows == 3
+
+
+def test_a_table_that_is_made_anew_is_not_found_empty(make_database: MakeDatabase) -> None:
+    """Under the snapshot of a server it would be; a run does so where a column's type has changed."""
+    address = make_database()
+    sink = database.sink(address)
+    applied(sink.recover(epoch=1, token=1))
+    applied(sink.apply(order(None, 1, t=seed()), packets(t=[(4, 1, 1, "10"), (4, 1, 2, "20")])))
+    settings = SinkSettings("acme", "postgres", address, None, "refuse", {"main.t": "mirror"})
+    with SINKS["postgres"].pin(settings, pipeline="tenants") as pinned, closing(connect(address)) as other:
+        (piece,) = pinned.content("main.t", ITEMS.columns, key=("id",), mode="mirror", pieces=1)
+        assert sum(batch.num_rows for batch in piece.read()) == 2
+        other.execute("CREATE TABLE main.new (LIKE main.t)")
+        other.execute("DROP TABLE main.t")
+        other.execute("ALTER TABLE main.new RENAME TO t")
+        with pytest.raises(TruecutError) as told:
+            list(piece.read())
+    assert told.value.fault.code == "TC4047"
 
 
 def test_an_append_table_is_read_with_its_events(bench: Bench) -> None:

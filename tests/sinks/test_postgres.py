@@ -17,7 +17,7 @@ from truecut.config.secret import Secret
 from truecut.config.settings import SinkSettings
 from truecut.errors import Retry
 from truecut.failpoint import KILLED
-from truecut.model.change import INSERT, READ, UPDATE
+from truecut.model.change import DELETE, INSERT, READ, UPDATE
 from truecut.model.cursor import Hold
 from truecut.model.order import Receipt
 from truecut.model.table import Column, TableSchema
@@ -32,6 +32,7 @@ from truecut.testing.orders import (
     order,
     packets,
     position,
+    repair,
     rows,
     seed,
 )
@@ -85,6 +86,15 @@ def test_what_somebody_did_to_a_table_holds_it_alone(
     hold = hold_of(both(target))
     assert (hold.code, reason in hold.message, "'new'" in hold.message) == (code, True, False), hold
     assert read(target, "SELECT id FROM main.u ORDER BY 1") == [(1,), (2,), (5,)]
+
+
+def test_a_copy_that_began_empty_says_so_when_it_lacks_a_row(target: PostgresAddress) -> None:
+    """Nobody need have taken what it never had."""
+    applied(sink(target).recover(epoch=1, token=1))
+    applied(sink(target).apply(order(None, 4, t=seed()), iter([])))
+    follow = order(4, 5, t=replace(changes(), began_empty=True))
+    hold = hold_of(sink(target).apply(follow, packets(t=[(UPDATE, 5, 1, "lost")])))
+    assert (hold.code, "`backfill: none`" in hold.message, "lost" in hold.message) == ("TC3040", True, False)
 
 
 @pytest.mark.parametrize(
@@ -230,6 +240,36 @@ def test_a_table_follows_its_source(target: PostgresAddress) -> None:
     ]
 
 
+def test_texts_and_bits_that_may_be_longer(target: PostgresAddress) -> None:
+    """A length that grows, or is none any more, changes no value: the column follows, row by row as it was.
+    One that shrinks holds the table."""
+
+    def told(*natives: str) -> TableSchema:
+        named = [Column(1, "id", "INTEGER")]
+        named += [Column(n, f"c{n}", "VARCHAR", native=f"postgres:{one}") for n, one in enumerate(natives, 2)]
+        return TableSchema("7", tuple(named))
+
+    lengths = [
+        ("character varying(3)", "bit varying(3)", "character varying(3)"),
+        ("character varying(90)", "bit varying(9)", "text"),
+        ("text", "bit varying", "character varying"),
+    ]
+    one = told(*lengths[0])
+    applied(sink(target).recover(epoch=1, token=1))
+    given = iter([Packet("main.t", rows([(READ, 4, 1, "a b", "101", "äöü")], one))])
+    applied(sink(target).apply(order(None, 4, t=seed(schema=one)), given))
+    for upto, natives in enumerate(lengths[1:], 5):
+        schema = told(*natives)
+        given = iter([Packet("main.t", rows([(INSERT, upto, upto, "a b  ", "10101", "longer")], schema))])
+        receipt = sink(target).apply(order(upto - 1, upto, t=changes(schema=schema)), given)
+        assert copy_of(applied(receipt)).hold is None, copy_of(receipt).hold
+    later = [(n, "a b  ", "10101", "longer") for n in (5, 6)]
+    assert read(target, "SELECT * FROM main.t ORDER BY id") == [(1, "a b", "101", "äöü"), *later]
+    shorter = told("character varying(90)", "bit varying", "character varying")
+    receipt = sink(target).apply(order(6, 7, t=changes(schema=shorter)), iter([]))
+    assert hold_of(receipt).code == "TC3014"
+
+
 @pytest.mark.parametrize(
     ("schema", "code"),
     [
@@ -290,6 +330,26 @@ def test_a_crash_leaves_all_or_nothing(target: PostgresAddress, point: str) -> N
     assert read(target, "SELECT count(*) FROM main.log") == [(len(SEED) + len(WINDOW),)]
 
 
+@pytest.mark.parametrize("point", POINTS)
+def test_a_crash_leaves_a_copy_as_it_was_or_repaired(target: PostgresAddress, point: str) -> None:
+    """Killed at a durable step of a repair: never a part of it, the cursor stands where it stood; the next
+    owner's repair makes the copy whole, or does not fit any more."""
+    applied(sink(target).recover(epoch=1, token=1))
+    applied(sink(target).apply(order(None, 4, t=seed()), packets(t=SEED)))
+    owner(target, "UPDATE main.t SET value = 'mine' WHERE id = 1", "DELETE FROM main.t WHERE id = 2")
+    found = [Packet("main.t", rows([(DELETE, 4, 1, "?"), (INSERT, 4, 1, "a"), (INSERT, 4, 2, "b")]))]
+    wanted = order(4, 4, token=2, t=repair())
+    assert crashing.exit_code({"TRUECUT_FAILPOINT": point}, sink(target), wanted, found) == KILLED
+    committed = POINTS[point]
+    rows_now = "SELECT id, value FROM main.t ORDER BY 1"
+    assert read(target, rows_now) == (BEFORE if committed else [(1, "mine")])
+    assert cursor_of(target) == (str(position(4)), 2)
+    applied(sink(target).recover(epoch=2, token=3))
+    again = sink(target).apply(order(4, 4, token=3, t=repair()), iter(found))
+    assert again.outcome == ("failed" if committed else "applied")
+    assert (read(target, rows_now), cursor_of(target)) == (BEFORE, (str(position(4)), 3))
+
+
 @pytest.mark.parametrize("point", ["after_sink_data", "before_sink_commit"])
 def test_a_session_that_ends_in_the_middle_is_a_retryable_answer(
     target: PostgresAddress, monkeypatch: pytest.MonkeyPatch, point: str
@@ -319,6 +379,7 @@ def test_a_session_that_ends_in_the_middle_is_a_retryable_answer(
         ("host=127.0.0.1 port=1 password=hush", "TC4030", Retry.RETRYABLE),
         ("{dsn} dbname=nowhere password=hush", "TC4032", Retry.NOT_RETRYABLE),
         ("{dsn} user=nobody password=hush", "TC4031", Retry.NOT_RETRYABLE),
+        ("{dsn} sslmode=require password=hush", "TC4043", Retry.NOT_RETRYABLE),
     ],
 )
 def test_a_server_that_does_not_let_us_in(target: PostgresAddress, dsn: str, code: str, retry: Retry) -> None:

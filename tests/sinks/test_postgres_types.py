@@ -170,7 +170,8 @@ def test_any_bits_of_a_float_come_back(target: PostgresAddress) -> None:
     ("kind", "reason"),
     [
         ("TIMESTAMP_NS", "microseconds"),
-        ("INTEGER[][]", "ragged"),
+        ("STRUCT(a INTEGER)[][]", "fields"),
+        ("STRUCT(months INTEGER, days INTEGER, micros BIGINT)", "fields"),
         ("STRUCT(a INTEGER)", "fields"),
         ("MAP(VARCHAR, INTEGER)", "keys and values"),
     ],
@@ -200,6 +201,10 @@ def test_what_cannot_be_exact_holds_its_table(
     [
         ("VARCHAR", "'secret' || chr(0)", "NUL"),
         ("VARCHAR[]", "['secret' || chr(0)]", "NUL"),
+        ("INTEGER[][]", "[[1, 2], [3]]", "ragged"),
+        ("INTEGER[][]", "[[]]", "ragged"),
+        ("INTEGER[][]", "[NULL, [1]]", "ragged"),
+        ("INTEGER[][][]", "[[[1], [2]], [[3]]]", "ragged"),
         ("DATE", "'5870000-01-01 (BC)'", "outside"),
         ("TIMESTAMP", "'5000-01-01 (BC) 00:00:00'", "outside"),
     ],

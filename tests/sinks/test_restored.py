@@ -62,6 +62,17 @@ def _backup_file(address: LakeAddress, folder: Path) -> Restore:
     return restore
 
 
+def _backup_duckdb(address: LakeAddress, folder: Path) -> Restore:
+    """Nobody has it open between two calls: a copy, put back under its name."""
+    path, kept = address.target.reveal(), str(folder / "kept.db")
+    assert not Path(f"{path}.wal").exists()
+    shutil.copy(path, kept)
+    return lambda: os.replace(kept, path)
+
+
+FILES = {"sqlite": _backup_sqlite, "file": _backup_file, "duckdb": _backup_duckdb}
+
+
 def _backup_postgres(server: PostgresServer, address: LakeAddress) -> Restore:
     """As `pg_restore --clean` does it: other tables of the same names; connections stay."""
     database = next(w for w in address.target.reveal().split() if w.startswith("dbname="))[len("dbname=") :]
@@ -86,19 +97,16 @@ def _wider() -> Iterator[Packet]:
     return iter([Packet("main.items", rows([(INSERT, 5, 2, "b", 3)], WIDER))])
 
 
-@pytest.mark.parametrize("how", ["sqlite", "file", "postgres"])
+@pytest.mark.parametrize("how", [*FILES, "postgres"])
 def test_a_restored_catalog_is_read_again(
     how: str, make_lake: MakeLake, postgres: PostgresServer, tmp_path: Path
 ) -> None:
     """Also when it has come to the same snapshot number by another way: the number does not name it."""
-    address = make_lake("postgres" if how == "postgres" else "sqlite")
+    address = make_lake("sqlite" if how == "file" else how)
     acme = sink(address)
     applied(acme.recover(epoch=1, token=1))
     applied(acme.apply(order(None, 4, items=seed()), packets(items=[(READ, 4, 1, "a")])))
-    if how == "postgres":
-        restore = _backup_postgres(postgres, address)
-    else:
-        restore = (_backup_sqlite if how == "sqlite" else _backup_file)(address, tmp_path)
+    restore = _backup_postgres(postgres, address) if how == "postgres" else FILES[how](address, tmp_path)
     wider = order(4, 5, items=changes(schema=WIDER))
     applied(acme.apply(wider, _wider()))
     restore()

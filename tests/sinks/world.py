@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
 import duckdb
 
 from tests.s3_server import S3Server
+from tests.sinks.database import Seen, places_in
 from truecut.lake import LakeAddress, attach_sql, connect
 from truecut.sinks.ducklake.sink import DuckLakeSink
 from truecut.testing.orders import (
@@ -60,9 +60,11 @@ __all__ = [
     "read",
     "rows",
     "seed",
+    "seen",
     "sink",
     "standing",
     "tenant",
+    "watched",
 ]
 
 
@@ -70,14 +72,27 @@ def sink(address: LakeAddress, *, pipeline: str = "tenants", existing: Any = "re
     return DuckLakeSink(name="acme", pipeline=pipeline, address=address, existing=existing)
 
 
+_watched: list[LakeAddress] = []
+
+
 @contextmanager
 def opened(address: LakeAddress) -> Iterator[duckdb.DuckDBPyConnection]:
     """The lake as its tenant sees it: plain duckdb, the lake is the catalog `lake`."""
+    with nullcontext() if _watched == [address] else watched(address):
+        yield _client()
+
+
+@contextmanager
+def watched(address: LakeAddress) -> Iterator[None]:
+    """The tenant stays attached meanwhile, as attaching costs more than most looks. Each is a transaction
+    of its own. A catalog in a DuckDB file is looked at only: attached, it is locked for everyone else."""
     connection = _client()
     connection.execute(attach_sql(address, "lake"))
+    _watched.append(address)
     try:
-        yield connection
+        yield
     finally:
+        _watched.pop()
         connection.execute("DETACH lake")
 
 
@@ -105,31 +120,27 @@ def tenant(address: LakeAddress, *statements: str) -> None:
             connection.execute(statement)
 
 
-def cursor_of(address: LakeAddress, pipeline: str = "tenants") -> tuple[str | None, int]:
-    """The newest cursor row: position and token."""
+def seen(address: LakeAddress, pipeline: str = "tenants") -> Seen:
+    """The newest cursor row: position, token, and of each table place, edition, code of the hold, answered
+    request."""
     with opened(address) as connection:
         found = connection.execute(
-            "SELECT position, token FROM lake._truecut.cursor WHERE pipeline = ? "
+            "SELECT position, token, state FROM lake._truecut.cursor WHERE pipeline = ? "
             "ORDER BY number DESC LIMIT 1",
             [pipeline],
         ).fetchone()
     assert found is not None
-    return found[0], found[1]
+    return found[0], found[1], places_in(found[2])
+
+
+def cursor_of(address: LakeAddress, pipeline: str = "tenants") -> tuple[str | None, int]:
+    """Its position and token."""
+    return seen(address, pipeline)[:2]
 
 
 def places_of(address: LakeAddress, pipeline: str = "tenants") -> dict[str, list[Any]]:
-    """The newest cursor row: place, edition, code of the hold and answered request of each table."""
-    with opened(address) as connection:
-        found = connection.execute(
-            "SELECT state FROM lake._truecut.cursor WHERE pipeline = ? ORDER BY number DESC LIMIT 1",
-            [pipeline],
-        ).fetchone()
-    assert found is not None
-    copies = json.loads(found[0])["copies"]
-    return {
-        table: [copy["at"], copy["edition"], copy["hold"] and copy["hold"][0], copy["resumed"]]
-        for table, copy in copies.items()
-    }
+    """Its tables."""
+    return seen(address, pipeline)[2]
 
 
 MAINTENANCE = (

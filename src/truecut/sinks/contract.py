@@ -82,6 +82,10 @@ class Pinned(Protocol):
         """The sink's own name for the moment; may be empty."""
         ...
 
+    def altered(self, table: str, columns: Sequence[Column], *, mode: Mode) -> str | None:
+        """How a copy's columns are not of the types that this pipeline gave them; None: they are."""
+        ...
+
     def content(
         self, table: str, columns: Sequence[Column], *, key: Sequence[str], mode: Mode, pieces: int
     ) -> Sequence[PinnedRead]:
@@ -166,9 +170,10 @@ class Sink(Protocol[S]):
         *,
         pieces: int,
         routed: Mapping[str, int] | None = None,
+        settled: Callable[[], Order] | None = None,
     ) -> Receipt:
         """Carry out the order with what so many pieces have left. `routed`: rows by table, as those say who
-        read them; None where nobody counts."""
+        read them; None where nobody counts. `settled`: the order to commit, once all is gathered."""
         refused = next((part for part in parts if part.fault is not None), None)
         if refused is not None:
             outcome: Literal["late", "failed"] = "late" if refused.late else "failed"
@@ -180,7 +185,7 @@ class Sink(Protocol[S]):
                 counted(order, told, routed, stops)
             return self.gather(order, told, stops)
 
-        return self._carry_out(order, whole)
+        return self._carry_out(order, whole, settled)
 
     def _carry_out(
         self, order: Order, stage: Callable[[], S], settled: Callable[[], Order] | None = None

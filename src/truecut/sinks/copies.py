@@ -5,6 +5,7 @@ Pure: a sink reads its cursor, asks here, writes rows, and stores what comes out
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypedDict
 
@@ -15,6 +16,7 @@ from truecut.model.order import Counts, Order, Receipt, TableOrder
 from truecut.model.position import Position, SourcePosition
 
 Stop = tuple[str, str]  # code and message
+_STANDING = ("replace", "repair")  # orders that do not follow the source from where a copy stood
 
 
 class TableStop(Exception):
@@ -107,6 +109,19 @@ def foreign_table(sink: str, table: str) -> Fault:
     )
 
 
+def apart(wanted: Iterable[tuple[str, str]], there: Mapping[str, str] | None) -> str | None:
+    """How a table's columns (name and type, as the sink spells them) are not those that we gave it. Columns
+    that somebody has added are theirs."""
+    if there is None:
+        return "its table is not there"
+    for name, kind in wanted:
+        if name not in there:
+            return f"column {name} is not there"
+        if there[name] != kind:
+            return f"column {name} is {there[name]}, and was made {kind}"
+    return None
+
+
 # --- the states that an order leaves ------------------------------------------------------------------
 
 
@@ -129,7 +144,10 @@ class Leaving:
         return _at(copy, wanted.leaves, wanted.source_position)
 
     def stopped(self, copy: CopyState | None, wanted: TableOrder, stop: Stop) -> CopyState:
-        """The table does not fit: it stays where and as it was, with the shape that its rows have."""
+        """The table does not fit: it stays where and as it was, with the shape that its rows have. A repair
+        is refused: what follows the source goes on as it was."""
+        if wanted.kind == "repair":
+            raise Refused(failed(self.order, *stop, "Verify again.", Retry.NOT_RETRYABLE))
         copy = replace(copy or self._empty(wanted), hold=Hold(*stop))
         return _at(copy, wanted.stopped(stop[0]), copy.source_position)
 
@@ -148,11 +166,13 @@ class Leaving:
     def _position(self, before: Cursor) -> Position | None:
         """Where the tables without an exception stand: it follows what streams, and never moves back (D1).
 
-        A seed's place counts as long as nothing else was ever seeded there.
+        A seed's place counts as long as nothing else was ever seeded there; a repair moves nothing.
         """
         order = self.order
         alone = not any(copy.edition for name, copy in before.copies.items() if name not in order.tables)
-        places = [wanted.leaves.at for wanted in order.tables.values() if alone or wanted.kind != "replace"]
+        places = [
+            wanted.leaves.at for wanted in order.tables.values() if alone or wanted.kind not in _STANDING
+        ]
         return max([place for place in (before.position, *places) if place is not None], default=None)
 
     def _empty(self, wanted: TableOrder) -> CopyState:
@@ -179,7 +199,9 @@ def beside(copy: CopyState) -> Beside:
 
 def _head_after(state: CopyState, wanted: TableOrder, counts: Counts) -> str:
     """The head of the chain with this order's segment. A chain begins with a seed of an empty table and has
-    no holes: rows that no segment tells end it."""
+    no holes: rows that no segment tells end it. A repair's rows are those that it tells already."""
+    if wanted.kind == "repair":
+        return state.evidence
     if not wanted.evidence:
         untold = wanted.kind == "replace" or counts.puts or counts.deletes
         return "" if untold else state.evidence

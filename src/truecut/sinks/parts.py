@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from truecut.certificate.base_pieces import EventPiece
 from truecut.errors import Fault, Retry, TruecutError
 from truecut.model.order import Order
 from truecut.sinks.copies import Stop
@@ -50,7 +51,6 @@ class StagedTable:
     places: tuple[StagedPlace, ...] = ()
     absent: bool = False  # some row lacks values that the source did not send
     stop: Stop | None = None  # the sink can never take these rows
-    digest: str = ""  # of the rows, where somebody asked for it
 
     @property
     def rows(self) -> int:
@@ -64,6 +64,7 @@ class Part:
 
     piece: int
     tables: Mapping[str, StagedTable] = field(default_factory=dict)
+    evidence: Mapping[str, EventPiece] = field(default_factory=dict)  # digests of its rows, where wanted
     fault: Fault | None = None
     late: bool = False  # the fault is that nothing was felt of it for a deadline
 

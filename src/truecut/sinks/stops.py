@@ -114,6 +114,23 @@ def keys_missing(table: str, *, live_before: int, deleted: int) -> TableStop:
     return TableStop(table, "TC3024", message)
 
 
+def changed_keys(table: str, *, live_before: int, deleted: int, began_empty: bool) -> TableStop:
+    """The sink has fewer or more of them than the source has changed."""
+    if began_empty and deleted < live_before:
+        return never_copied(table, live_before=live_before, deleted=deleted)
+    return keys_missing(table, live_before=live_before, deleted=deleted)
+
+
+def never_copied(table: str, *, live_before: int, deleted: int) -> TableStop:
+    """Rows from before its beginning, which is at another place for each sink: nobody took them."""
+    message = (
+        f"{table}: of {live_before} changed keys the sink has {deleted}; with `backfill: none` its copy "
+        "began empty, and lacks the rows that the source had before; leave `backfill: none` out, so that "
+        "they are copied, or let this sink append (if they came later, somebody else writes to its table)"
+    )
+    return TableStop(table, "TC3040", message)
+
+
 def values_absent(table: str, rows: int) -> TableStop:
     """A value that the source did not send, of a row that this sink never had: NULL would be a lie."""
     message = (

@@ -32,7 +32,9 @@ from truecut.model.cursor import Cursor
 from truecut.model.table import Column, Mode, TableName
 from truecut.patience import patiently
 from truecut.sinks.contract import PinnedRead
+from truecut.sinks.copies import apart
 from truecut.sinks.ducklake.cursor import find_cursor
+from truecut.sinks.ducklake.schema import APPEND_COLUMNS
 
 BATCH_ROWS = 65_536
 _ALIAS = "pinned"
@@ -60,6 +62,25 @@ class PinnedLake:
     def version(self) -> str:
         """The snapshot's number."""
         return str(self.moment.snapshot)
+
+    def altered(self, table: str, columns: Sequence[Column], *, mode: Mode) -> str | None:
+        """By the types that DuckDB tells of the snapshot."""
+        name, moment = TableName.parse(table), self.moment
+        place = f"{_ALIAS}.{identifier(name.schema)}.{identifier(name.table)}"
+        own = [(column.name, column.type) for column in columns]
+        wanted = [*(APPEND_COLUMNS if mode == "append" else ()), *own]
+        types = ", ".join(f"typeof(CAST(NULL AS {kind}))" for _, kind in wanted)
+        with _attached(moment.sink, moment.address) as connection:
+            spelled = connection.execute(f"SELECT {types}").fetchone()
+            assert spelled is not None
+            try:
+                asked = f"DESCRIBE SELECT * FROM {place} AT (VERSION => {moment.snapshot})"
+                there: dict[str, str] | None = {
+                    row[0]: row[1] for row in connection.execute(asked).fetchall()
+                }
+            except duckdb.CatalogException:
+                there = None
+        return apart(zip((name for name, _ in wanted), spelled, strict=True), there)
 
     def content(
         self, table: str, columns: Sequence[Column], *, key: Sequence[str], mode: Mode, pieces: int

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import duckdb
@@ -62,6 +62,7 @@ class Lake:
     session: duckdb.DuckDBPyConnection
     attachment: Attachment
     snapshot: int = -1  # that the open transaction reads
+    renewed: set[str] = field(default_factory=set)  # tables that it has dropped or made
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
@@ -87,6 +88,7 @@ class Lake:
     def begin(self) -> None:
         """Open a transaction; everything in it reads the lake's newest snapshot of now."""
         self.connection.execute("BEGIN")
+        self.renewed.clear()
         if self.shared:
             self.snapshot = self._newest()
             if self._was_restored():

@@ -216,6 +216,11 @@ def is_ranged(column: Column) -> bool:
     return column.type in _RANGED
 
 
+def is_plain(column: Column) -> bool:
+    """Whether Python has every one of its values; or it is compared in a form that is not looked for."""
+    return column.type in _RANGED or column.type == "UUID" or column.parsed.is_float
+
+
 def key_faults(connection: duckdb.DuckDBPyConnection, rows: str, *, key: tuple[str, ...]) -> tuple[int, int]:
     """How many keys of a seed are NULL in part, and how many others occur more than once."""
     keys = ", ".join(map(identifier, key))

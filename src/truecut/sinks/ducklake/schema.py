@@ -17,6 +17,7 @@ from truecut.model.cursor import CopyState
 from truecut.model.table import Column, Mode, TableName, TableSchema
 from truecut.sinks import stops
 from truecut.sinks.copies import TableStop, beside
+from truecut.sinks.ducklake.inlining import exact_rows, is_catalogs_own, never_inline, refused_name
 from truecut.sinks.ducklake.pool import Lake
 
 APPEND_COLUMNS = (
@@ -67,9 +68,14 @@ def create_table(lake: Lake, table: str, schema: TableSchema, mode: Mode) -> Non
     """Create schema and table."""
     name = TableName.parse(table)
     _check_names(table, schema)
+    refused = refused_name(lake, table, schema)
+    if refused is not None:
+        raise _name_of_the_catalog(table, refused)
     columns = ", ".join(f"{identifier(column)} {kind}" for column, kind in wanted_columns(schema, mode))
     lake.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {lake.name}.{identifier(name.schema)}")
-    lake.connection.execute(f"CREATE TABLE {qualified(lake, table)} ({columns})")
+    with exact_rows(lake, table, schema):
+        lake.connection.execute(f"CREATE TABLE {qualified(lake, table)} ({columns})")
+    lake.renewed.add(table)
 
 
 def _check_names(table: str, schema: TableSchema) -> None:
@@ -82,6 +88,7 @@ def _check_names(table: str, schema: TableSchema) -> None:
 def drop_table(lake: Lake, table: str) -> None:
     """Remove the table."""
     lake.connection.execute(f"DROP TABLE {qualified(lake, table)}")
+    lake.renewed.add(table)
 
 
 def follow_schema(
@@ -189,13 +196,16 @@ def _renamed(table: str, old: str, new: str) -> TableStop:
 
 def evolve(lake: Lake, table: str, change: Evolution, schema: TableSchema) -> None:
     """Carry it out, in the order's own transaction."""
+    if any(map(is_catalogs_own, (*schema.names, *change.retired))):
+        never_inline(lake, table)
     for clause in change.clauses:
         sql = f"ALTER TABLE {qualified(lake, table)} {clause}"
         try:
             single = len(lake.connection.extract_statements(sql)) == 1
             if not single:  # a default that is more than a literal
                 raise stops.default_not_copied(table)
-            lake.connection.execute(sql)
+            with exact_rows(lake, table, schema):
+                lake.connection.execute(sql)
         except (duckdb.CatalogException, duckdb.BinderException, duckdb.NotImplementedException) as error:
             raise stops.not_followed(table) from error
     there = dict(existing_columns(lake, table) or ())
@@ -228,3 +238,12 @@ def _added(column: Column, *, taken: bool) -> list[str]:
         f"ADD COLUMN {name} {column.type} DEFAULT {column.initial}",
         f"ALTER COLUMN {name} DROP DEFAULT",
     ]
+
+
+def _name_of_the_catalog(table: str, column: str) -> TableStop:
+    """DuckLake makes no such table where it would inline rows."""
+    message = (
+        f"{table}: a lake that inlines small commits takes no new table with a column called {column}; set "
+        "data_inlining_row_limit to 0 at the sink, or rename the column at the source"
+    )
+    return TableStop(table, "TC3035", message)

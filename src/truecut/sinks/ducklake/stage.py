@@ -18,7 +18,7 @@ from truecut.model.order import Order, Rejected, TableOrder
 from truecut.sinks import stops as reasons
 from truecut.sinks.arrivals import Arrivals
 from truecut.sinks.contract import Packet
-from truecut.sinks.ducklake.resolve import Changes, Net, key_faults, resolve
+from truecut.sinks.ducklake.resolve import Changes, Net, is_plain, key_faults, resolve
 
 _OPTIONAL_TYPES = {TRANSACTION: "VARCHAR", UNCHANGED: "VARCHAR[]"}
 MEMORY_BYTES_MAX = 64 << 20  # of one table's rows; more go to a temporary table, which spills
@@ -62,7 +62,8 @@ def stage(connection: duckdb.DuckDBPyConnection, order: Order, packets: Iterator
             stops[packet.table] = (packet.fault.code, packet.fault.message)
         elif packet.rows is not None and packet.rows.num_rows and packet.table not in stops:
             if packet.table not in buffers:
-                buffers[packet.table] = _Buffer(connection, f"staged_{len(buffers)}")
+                compared = _compared(order.tables[packet.table])
+                buffers[packet.table] = _Buffer(connection, f"staged_{len(buffers)}", compared)
             buffers[packet.table].add(packet.rows)
     kept = {table: buffer for table, buffer in buffers.items() if table not in stops}
     relations = {table: buffer.relation() for table, buffer in kept.items()}
@@ -93,10 +94,22 @@ def _examine(
     return resolve(changes, in_memory=buffer.in_memory)
 
 
+def _compared(wanted: TableOrder) -> bool:
+    """Whether rows are looked for among the staged ones by values that Python does not have.
+
+    DuckDB may look for keys in an Arrow table by Python's own values: without infinity, years before Christ,
+    nanoseconds or 24:00. It then misses rows, or fails. In a table of its own it compares by itself.
+    """
+    if wanted.mode == "append" or wanted.kind == "replace" or wanted.schema is None:
+        return False
+    return any(column.name in wanted.key and not is_plain(column) for column in wanted.schema.columns)
+
+
 @dataclass(slots=True)
 class _Buffer:
     connection: duckdb.DuckDBPyConnection
     name: str
+    compared: bool = False  # its rows must stand in a table of DuckDB's own
     held: list[pa.Table] = field(default_factory=list)
     bytes: int = 0  # of those
     taken: int = 0  # bytes of all that came
@@ -116,7 +129,7 @@ class _Buffer:
 
     def relation(self) -> str:
         """The name to select from, once everything has come."""
-        if self.spilled:
+        if self.spilled or self.compared:
             self._spill()
         else:
             self.in_memory = _joined(self.held)

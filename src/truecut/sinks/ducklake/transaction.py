@@ -84,7 +84,7 @@ class Transaction:
         elif wanted.kind == "replace" and copy.fingerprint != wanted.fingerprint:
             copy = _without_rows(lake, table, copy)
         self._refuse_lost(table)
-        carry_out = write.seed if wanted.kind == "replace" else write.changes
+        carry_out = {"replace": write.seed, "repair": write.repair}.get(wanted.kind, write.changes)
         state, counts = carry_out(lake, table, wanted, copy, self.staged, wanted.leaves.at)
         return leaving.written(state, wanted, counts), counts
 

@@ -109,6 +109,25 @@ def changes(
         raise stops.altered(table) from error
 
 
+def repair(
+    lake: Lake, table: str, wanted: TableOrder, copy: CopyState | None, staged: Staged, upto: Position
+) -> Written:
+    """The packets are rows that differ: theirs go, however often they are there; the source's come."""
+    state = follow_schema(lake, table, wanted.mode, _schema(wanted), copy)
+    there = dict(existing_columns(lake, table) or ())
+    if any(there.get(name) != kind for name, kind in spelled(lake, _schema(wanted))):
+        raise stops.altered(table)
+    net = staged.nets[table]
+    with _alone(table):
+        deleted = delete_keys(lake, table, wanted, net) if net.live_before else 0
+        if deleted < net.live_before:
+            raise stops.keys_missing(table, live_before=net.live_before, deleted=deleted)
+        clashes = net.puts - (insert_keys(lake, table, wanted, net) if net.puts else 0)
+    if clashes:
+        raise stops.keys_live_already(table, clashes)
+    return state, Counts(puts=net.puts, deletes=net.deletes)
+
+
 def apply_net(lake: Lake, table: str, wanted: TableOrder, net: Net) -> Counts:
     """Keys the window found live are deleted, keys it leaves live are inserted; a truncate deletes all."""
     if net.truncated:
@@ -117,7 +136,9 @@ def apply_net(lake: Lake, table: str, wanted: TableOrder, net: Net) -> Counts:
     whole = completed(lake, table, wanted, net) if net.untold else net
     deleted = delete_keys(lake, table, wanted, net) if net.live_before else 0
     if deleted != net.live_before:
-        raise stops.keys_missing(table, live_before=net.live_before, deleted=deleted)
+        raise stops.changed_keys(
+            table, live_before=net.live_before, deleted=deleted, began_empty=wanted.began_empty
+        )
     clashes = net.puts - (insert_keys(lake, table, wanted, whole) if net.puts else 0)
     clashes += count_live(lake, table, wanted, net) if net.passing else 0
     if clashes:
@@ -296,12 +317,9 @@ def _same_key(wanted: TableOrder, net: Net, staged: Callable[[str], str] = ident
 def _compared(value: str, column: Column, net: Net) -> str:
     """A key's value in a form by which nobody looks for rows before they are joined.
 
-    The extension, looking for files, breaks at a NUL and misses the smallest numbers of a FLOAT; DuckDB,
-    looking into staged rows, cannot compare what has a time zone.
+    The extension, looking for files, breaks at a NUL and misses the smallest numbers of a FLOAT.
     """
-    if column.name in net.with_nul:
-        return f"encode({value})"
-    return f"row({value})" if column.type == "TIMESTAMP WITH TIME ZONE" else sortable(value, column)
+    return f"encode({value})" if column.name in net.with_nul else sortable(value, column)
 
 
 def _schema(wanted: TableOrder) -> TableSchema:

@@ -1,7 +1,8 @@
 """Arrow rows in the form that COPY … (FORMAT binary) takes, column by column: no Python for a single value.
 
 Each row is a count of fields, then for each field its length and its bytes. Columns of fixed width become
-blocks of numpy bytes; texts stay where they are; one join over all of them makes the rows.
+blocks of numpy bytes; texts stay where they are; one join over all of them makes the rows. Intervals travel
+as text: a server that has no infinite ones would take their bits for the longest finite ones.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ _NULL = b"\xff\xff\xff\xff"
 _OIDS = {
     "boolean": 16,
     "bytea": 17,
+    '"char"': 18,
+    "name": 19,
     "bigint": 20,
     "smallint": 21,
     "integer": 23,
@@ -44,6 +47,10 @@ Piece = Any  # a block of bytes (numpy, rows × width), or an Arrow array of bin
 
 class OutOfRange(Exception):
     """A value lies outside of what PostgreSQL holds."""
+
+
+class Ragged(Exception):
+    """A list of lists is no array."""
 
 
 def copy_data(rows: pa.Table, staged: Sequence[str]) -> Iterator[memoryview]:
@@ -94,7 +101,9 @@ def _fields(column: pa.Array, kind: str) -> list[Piece]:
         column = column.dictionary_decode()
     if kind.endswith("[]"):
         return _sized(_lists(column, kind.removesuffix("[]")))
-    if kind in ("text", "json", "bytea"):
+    if kind == '"char"':
+        return _sized(_single_bytes(column))
+    if kind in ("text", "json", "bytea", "name"):
         return _sized(_texts(column))
     numbers = _big_endian(column, kind)
     width = numbers.dtype.itemsize
@@ -115,27 +124,82 @@ def _sized(values: pa.Array) -> list[Piece]:
 
 def _texts(column: pa.Array) -> pa.Array:
     kind = column.type
-    if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+    if pa.types.is_struct(kind):
+        column = _intervals(column)
+    elif not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
         large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
         column = column if large else column.cast(pa.string())  # numbers: their digits
     return column.cast(pa.binary())
 
 
+_INFINITE = (
+    (_I32.max, _I32.max, _I64.max),
+    (_I32.min, _I32.min, _I64.min),
+)  # and its negative, as it is stored
+
+
+def _intervals(column: pa.StructArray) -> pa.Array:
+    """Months, days and microseconds; or infinity."""
+    parts = column.flatten()
+    units = (" mons ", " days ", " microseconds")
+    words = [word for part, unit in zip(parts, units, strict=True) for word in (part.cast(pa.string()), unit)]
+    found = pc.binary_join_element_wise(*words, "")
+    for values, name in zip(_INFINITE, ("infinity", "-infinity"), strict=True):
+        same = [
+            pc.equal(part, pa.scalar(value, part.type)) for part, value in zip(parts, values, strict=True)
+        ]
+        found = pc.if_else(pc.and_(pc.and_(same[0], same[1]), same[2]), name, found)
+    return pc.if_else(column.is_valid(), found, pa.scalar(None, pa.string()))
+
+
+def _single_bytes(column: pa.Array) -> pa.Array:
+    """Of the type "char", as PostgreSQL 16 shows it: nothing is the byte zero, and those that are no ASCII
+    are three octal digits."""
+    coded = _texts(column).dictionary_encode()
+    bytes_of = [_single_byte(text) for text in coded.dictionary.to_pylist()]
+    return pa.array(bytes_of, pa.binary()).take(coded.indices)
+
+
+def _single_byte(text: bytes) -> bytes:
+    if len(text) == 4 and text[:1] == b"\\":
+        return int(text[1:], 8).to_bytes(1, "big")
+    return text or b"\0"
+
+
 def _lists(column: pa.Array, element: str) -> pa.Array:
-    """Arrays of one dimension."""
-    if not pa.types.is_list(column.type):
-        column = column.cast(pa.list_(column.type.value_type))
-    sizes = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
-    inside = _joined(_fields(column.flatten(), element))
+    """Arrays: how many dimensions, whether there are NULLs (nobody asks), the type; of each dimension its
+    length, counted from 1; the elements."""
+    lengths, elements = _dimensions(column)
+    sizes = lengths.prod(axis=1)
+    inside = _joined(_fields(elements, element))
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     bodies = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), inside), pa.scalar(b"", pa.binary()))
-    heads = np.empty((len(column), 5), ">i4")
-    heads[:] = [1, 0, _OIDS[element], 0, 1]  # one dimension; its length; counted from 1
-    heads[:, 3] = sizes
-    full = _joined([heads.view(np.uint8).reshape(-1, 20), bodies])
+    depth = lengths.shape[1]
+    heads = np.ones((len(column), 3 + 2 * depth), ">i4")
+    heads[:, :3] = [depth, 0, _OIDS[element]]
+    heads[:, 3::2] = lengths
+    full = _joined([heads.view(np.uint8).reshape(len(column), -1), bodies])
     empty = np.array([0, 0, _OIDS[element]], ">i4").tobytes()
     values = pc.if_else(pa.array(sizes == 0), pa.scalar(empty, pa.binary()), full)
     return pc.if_else(column.is_valid(), values, pa.scalar(None, pa.binary()))
+
+
+def _dimensions(column: pa.Array) -> tuple[Any, pa.Array]:
+    """The lengths of each value's dimensions (rows × depth; 0 for nothing in it), and the elements of all."""
+    if not pa.types.is_list(column.type):
+        column = column.cast(pa.list_(column.type.value_type))
+    sizes = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    inside = column.flatten()
+    kind = inside.type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+        return sizes[:, np.newaxis], inside
+    below, elements = _dimensions(inside)
+    firsts = np.zeros((len(sizes), below.shape[1]), np.int64)
+    firsts[sizes > 0] = below[(np.cumsum(sizes) - sizes)[sizes > 0]]
+    # An array has no list within it that is missing, empty, or longer than the one beside it.
+    if inside.null_count or (below == 0).any() or (np.repeat(firsts, sizes, axis=0) != below).any():
+        raise Ragged
+    return np.concatenate([sizes[:, np.newaxis], firsts], axis=1), elements
 
 
 # --- values of fixed width ----------------------------------------------------------------------------

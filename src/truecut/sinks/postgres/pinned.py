@@ -7,7 +7,7 @@ those that the sink holds, in the neutral types that they came in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
@@ -22,11 +22,11 @@ from truecut.model.change import OP, POSITION, SEQ, UNCHANGED
 from truecut.model.cursor import Cursor
 from truecut.model.table import Column, Mode
 from truecut.sinks.contract import PinnedRead
-from truecut.sinks.copies import TableStop
+from truecut.sinks.copies import TableStop, apart
 from truecut.sinks.postgres.address import PostgresAddress, postgres_of
 from truecut.sinks.postgres.cursor import read_cursor
-from truecut.sinks.postgres.decode import Reader, reader
-from truecut.sinks.postgres.schema import Place
+from truecut.sinks.postgres.decode import AnotherShape, Reader, reader
+from truecut.sinks.postgres.schema import APPEND_COLUMNS, Place, existing_columns
 from truecut.sinks.postgres.server import Connection, connect, fault_of, identifier, literal, row, run
 from truecut.sinks.postgres.types import target
 
@@ -48,6 +48,19 @@ class PinnedDatabase:
     snapshot: str
     version: str
     cursor: Cursor | None
+
+    def altered(self, table: str, columns: Sequence[Column], *, mode: Mode) -> str | None:
+        """By the server's catalog, under the snapshot."""
+        place = Place(table, self.address.table(table))
+        try:
+            own = [(one.name, one.type) for one in (target(table, column) for column in columns)]
+        except TableStop as stop:
+            raise TruecutError(stop.code, stop.message, fix="Copy the table again.") from None
+        with _session(self.sink, self.address) as connection:
+            enter(connection, self)
+            there = existing_columns(connection, place)
+        wanted = [*(APPEND_COLUMNS if mode == "append" else ()), *own]
+        return apart(wanted, None if there is None else dict(there))
 
     def content(
         self, table: str, columns: Sequence[Column], *, key: Sequence[str], mode: Mode, pieces: int
@@ -74,29 +87,47 @@ class PieceOfDatabase:
         readers = self._readers()
         names = [column.name for column in self.columns]
         with _session(self.pinned.sink, self.pinned.address) as connection:
-            self._enter(connection)
+            enter(connection, self.pinned)
+            self._require_untouched(connection)
             with connection.cursor() as cursor, cursor.copy(self._sql(readers).encode()) as copy:
                 for cells in batches(copy, columns=len(readers)):
                     pairs = zip(cells, readers, strict=True)
-                    yield pa.RecordBatch.from_arrays([one.read(raw) for raw, one in pairs], names=names)
+                    yield pa.RecordBatch.from_arrays(self._typed(pairs), names=names)
+
+    def _require_untouched(self, connection: Connection) -> None:
+        """A table that a run has made anew or rewritten since looks empty under the snapshot. The catalog
+        tells as of the snapshot, functions as of now, and nobody rewrites it while it is locked."""
+        place = Place(self.table, self.pinned.address.table(self.table))
+        run(connection, f"LOCK TABLE {place.sql} IN ACCESS SHARE MODE")
+        (untouched,) = row(
+            connection,
+            "SELECT coalesce(bool_and(relfilenode = pg_relation_filenode(oid)), false) FROM pg_class "
+            f"WHERE oid = to_regclass({literal(place.sql)})",
+        )
+        if not untouched:
+            raise TruecutError(
+                "TC4047",
+                f"sink {self.pinned.sink}: {self.table} was made anew or rewritten while it was to be read",
+                fix="Verify again.",
+                retry=Retry.RETRYABLE,
+            )
+
+    def _typed(self, pairs: Iterable[tuple[pa.Array, Reader]]) -> list[pa.Array]:
+        try:
+            return [one.read(raw) for raw, one in pairs]
+        except AnotherShape:
+            raise TruecutError(
+                "TC4044",
+                f"sink {self.pinned.sink}: an array of {self.table} has other dimensions, or another lower "
+                "bound, than a run writes: somebody else wrote it",
+                fix="Copy the table again.",
+            ) from None
 
     def _readers(self) -> list[Reader]:
         try:
             return [reader(column, target(self.table, column)) for column in self.columns]
         except TableStop as stop:
             raise TruecutError(stop.code, stop.message, fix="Copy the table again.") from None
-
-    def _enter(self, connection: Connection) -> None:
-        run(connection, _BEGIN)
-        try:
-            run(connection, f"SET TRANSACTION SNAPSHOT {literal(self.pinned.snapshot)}")
-        except (errors.InvalidParameterValue, errors.UndefinedObject):
-            raise TruecutError(
-                "TC4042",
-                f"sink {self.pinned.sink}: the session that held its snapshot has ended",
-                fix="Verify again.",
-                retry=Retry.RETRYABLE,
-            ) from None
 
     def _sql(self, readers: Sequence[Reader]) -> str:
         place = Place(self.table, self.pinned.address.table(self.table))
@@ -110,6 +141,20 @@ class PieceOfDatabase:
             return ""
         texts = ", ".join(f"{identifier(name)}::text" for name in self.key)
         return f" WHERE abs(hashtext(row({texts})::text)::bigint) % {self.pieces} = {self.number}"
+
+
+def enter(connection: Connection, pinned: PinnedDatabase) -> None:
+    """The snapshot, for as long as the session reads."""
+    run(connection, _BEGIN)
+    try:
+        run(connection, f"SET TRANSACTION SNAPSHOT {literal(pinned.snapshot)}")
+    except (errors.InvalidParameterValue, errors.UndefinedObject):
+        raise TruecutError(
+            "TC4042",
+            f"sink {pinned.sink}: the session that held its snapshot has ended",
+            fix="Verify again.",
+            retry=Retry.RETRYABLE,
+        ) from None
 
 
 @contextmanager

@@ -12,8 +12,9 @@ import psycopg
 
 from truecut.sinks import stops
 from truecut.sinks.copies import TableStop
-from truecut.sinks.postgres.encode import OutOfRange
+from truecut.sinks.postgres.encode import OutOfRange, Ragged
 
+_RAGGED = "a list of lists is ragged, or has an empty list or a NULL for a list, which its arrays never have"
 _OUT_OF_RANGE = "a date or time lies outside of what PostgreSQL holds"
 _DATA = {
     "22021": "a text holds the character NUL, which PostgreSQL cannot store",
@@ -21,6 +22,8 @@ _DATA = {
     "22008": _OUT_OF_RANGE,
     "22003": "a number lies outside of what its column holds",
     "22P02": "a text is no value of its column's type",
+    "22007": "a moment or interval is not known to its version (before 17 it has no infinite intervals)",
+    "42622": "a name is longer than 63 bytes",
     "54000": "a row is too long for PostgreSQL's page, or a key for its index",
     "54011": "PostgreSQL has no room for so many columns",
 }
@@ -35,6 +38,8 @@ def about_rows(table: str) -> Iterator[None]:
         yield
     except OutOfRange as error:
         raise stops.not_taken(table, _OUT_OF_RANGE) from error
+    except Ragged as error:
+        raise stops.not_taken(table, _RAGGED) from error
     except psycopg.Error as error:
         stop = _stop(table, error)
         if stop is None:

@@ -6,19 +6,22 @@ of columns and constraints, never the server's own text: that may hold values of
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import conninfo, errors
 
-from truecut import pulse
+from truecut import pulse, tls
 from truecut.errors import Fault, Retry
 from truecut.sinks.postgres.address import PostgresAddress
+from truecut.sinks.postgres.progress import Progress
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 VERSION_MIN = 140000
+_progress: WeakKeyDictionary[Connection, Progress] = WeakKeyDictionary()
 _DEFAULTS: dict[str, str | int] = {
     "connect_timeout": 10,
     "keepalives_idle": 10,
@@ -31,7 +34,8 @@ _DEFAULTS: dict[str, str | int] = {
 _SETTINGS = """
 SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'postgres';
 SET search_path = pg_catalog;
-SET lc_monetary = 'C'; SET standard_conforming_strings = on; SET default_transaction_read_only = off;
+SET lc_monetary = 'C'; SET extra_float_digits = 1; SET xmloption = 'content';
+SET standard_conforming_strings = on; SET default_transaction_read_only = off;
 SET synchronous_commit = on; SET statement_timeout = 0; SET lock_timeout = '60s';
 SET idle_in_transaction_session_timeout = '60s'
 """
@@ -42,7 +46,8 @@ def connect(address: PostgresAddress) -> Connection:
     """A session of ours; psycopg.Error when there is none. Each statement is a transaction unless begun."""
     given = {**_DEFAULTS, **conninfo.conninfo_to_dict(address.dsn.reveal()), "client_encoding": "UTF8"}
     pulse.beat()
-    connection = psycopg.connect(conninfo.make_conninfo("", **given), autocommit=True)
+    text = conninfo.make_conninfo("", **given)
+    connection = psycopg.connect(text, autocommit=True)
     try:
         connection.prepare_threshold = None  # tables are dropped and made: nothing is planned ahead
         connection.execute(_SETTINGS)
@@ -51,13 +56,17 @@ def connect(address: PostgresAddress) -> Connection:
     except BaseException:
         connection.close()
         raise
+    _progress[connection] = progress = Progress(text, connection.info.backend_pid)
+    pulse.follow(progress.read)
     return connection
 
 
 def run(connection: Connection, sql: str, parameters: Any = None) -> psycopg.Cursor[tuple[Any, ...]]:
-    """One statement, which is a sign of life."""
+    """One statement, which is a sign of life; what it does for long is looked at from beside."""
     pulse.beat()
-    return connection.execute(sql.encode(), parameters)
+    progress = _progress.get(connection)
+    with nullcontext() if progress is None else progress.running():
+        return connection.execute(sql.encode(), parameters)
 
 
 def row(connection: Connection, sql: str, parameters: Any = None) -> tuple[Any, ...]:
@@ -108,6 +117,14 @@ def fault_of(error: psycopg.Error, address: PostgresAddress, *, what: str) -> Fa
     state = error.sqlstate or _state_of(str(error))
     given = conninfo.conninfo_to_dict(address.dsn.reveal())
     user = str(given.get("user") or "the role")
+    why = tls.disagreement(str(error), sslmode=given.get("sslmode")) if state[:2] in ("", "28") else None
+    if why is not None:
+        message = f"{what}: its PostgreSQL and its address do not agree upon TLS: {why}"
+        fix = (
+            "Say in the address what the server wants: sslmode=require for TLS; sslmode=verify-full and "
+            "sslrootcert=FILE (or system) to be sure whose it is."
+        )
+        return Fault("TC4043", message, fix)
     if lost_race(error) or state == "55P03":
         message = f"{what}: somebody else committed at the same time, or holds a lock"
         fix = "None needed: a running pipeline tries again by itself; a command can be repeated."

@@ -97,7 +97,7 @@ class Transaction:
             self._refuse_foreign(place)
         elif wanted.kind == "replace" and copy.fingerprint != wanted.fingerprint:
             copy = self._without_rows(place, copy)
-        carry_out = write.seed if wanted.kind == "replace" else write.changes
+        carry_out = {"replace": write.seed, "repair": write.repair}.get(wanted.kind, write.changes)
         if place.table not in self.staged.told:
             return carry_out(place, wanted, copy, self.staged)
         try:

@@ -1,8 +1,9 @@
 """What PostgreSQL calls a neutral type: only where it holds every value of it, to the bit.
 
 A value travels in PostgreSQL's binary form, or as text that a cast makes the value (numbers of any size,
-UUID). What has no exact form is refused with the reason: TIMESTAMP_NS has digits that a timestamp drops,
-structs and maps have no counterpart that keeps their types, lists of lists may be ragged.
+UUID, intervals). What has no exact form is refused with the reason: TIMESTAMP_NS has digits that a timestamp
+drops, structs and maps have no counterpart that keeps their types. A list of lists is an array of as many
+dimensions; a value of it that is ragged is refused when it comes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from truecut.model.types import Type
 from truecut.sinks.copies import TableStop
 
 NAME_BYTES_MAX = 63
+INTERVAL_PARTS = ("months", "days", "micros")  # of the struct in which an interval travels
 _SYSTEM_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})  # every table has them
 _BINARY = {
     "BOOLEAN": "boolean",
@@ -45,18 +47,28 @@ _AS_TEXT = {
 }
 _REASONS = {
     "TIMESTAMP_NS": "its timestamps keep microseconds",
-    "list": "lists of lists may be ragged, which its arrays are not",
     "struct": "it has no type that keeps the types of the fields",
     "map": "it has no type that keeps the types of keys and values",
 }
-# Built-in types that a PostgreSQL source may name, whose texts are read back as the same value.
+# Built-in types that a PostgreSQL source may name, whose texts are read back as the same value. Not those
+# that name an object of the source's database (regclass and its like): here it would be another one.
 _NATIVE = re.compile(
-    r"postgres:((?:numeric|money|text|character varying|character|bit varying|bit|json|jsonb|jsonpath|xml"
-    r"|inet|cidr|macaddr8?|point|line|lseg|box|path|polygon|circle|tsvector|tsquery|pg_lsn|oid|xid8?"
-    r"|time with time zone|(?:int4|int8|num|ts|tstz|date)(?:multi)?range)(?:\(\d+(?:,-?\d+)?\))?)(\[\])?"
+    r"postgres:((?:numeric|money|text|character varying|character|bpchar|bit varying|bit|json|jsonb|jsonpath"
+    r"|xml|inet|cidr|macaddr8?|point|line|lseg|box|path|polygon|circle|tsvector|tsquery|pg_lsn|oid|xid8?|cid|tid"
+    r"|int2vector|oidvector|txid_snapshot|pg_snapshot|refcursor"
+    r"|(?:int4|int8|num|ts|tstz|date)(?:multi)?range)(?:\(\d+(?:,-?\d+)?\))?"
+    r'|time(?:\(\d\))? with time zone|name|"char")(?:\[\])*'
+)
+_INTERVAL = re.compile(
+    r"postgres:(interval(?: (?:year|month|day|hour|minute|second)(?: to (?:month|hour|minute|second))?)?"
+    r"(?:\(\d\))?)(?:\[\])*"
 )
 _TRAVEL_AS_TEXT = frozenset({"VARCHAR", "JSON", "UINTEGER", "UBIGINT", "DECIMAL"})
-_INCOMPARABLE = frozenset({"json", "xml", "point", "polygon", "line", "path", "box", "circle", "lseg"})
+_AS_THEMSELVES = frozenset({"name", '"char"'})  # a cast would cut what is too long, and say so to nobody
+_INCOMPARABLE = frozenset(
+    {"json", "xml", "jsonpath", "point", "polygon", "line", "path", "box", "circle", "lseg"}
+    | {"xid", "cid", "txid_snapshot", "pg_snapshot", "refcursor", "int2vector"}
+)
 _INTEGERS = ("smallint", "integer", "bigint")
 
 
@@ -85,14 +97,14 @@ def targets(table: str, schema: TableSchema) -> tuple[Target, ...]:
 
 def target(table: str, column: Column) -> Target:
     """One column."""
-    kind = column.parsed
-    array = kind.kind == "list"
-    found = _scalar(kind.parts[0] if array else kind, column.native)
+    kind, array = column.parsed, column.parsed.kind == "list"
+    while kind.kind == "list":
+        kind = kind.parts[0]
+    found = _element(kind, column.native)
     if found is None:
-        reason = _reason(kind.parts[0] if array else kind)
         message = (
-            f"{table}: column {column.name} has the type {kind}, which PostgreSQL cannot hold exactly: "
-            f"{reason}; leave the table out for this sink"
+            f"{table}: column {column.name} has the type {column.parsed}, which PostgreSQL cannot hold "
+            f"exactly: {_reason(kind)}; leave the table out for this sink"
         )
         raise TableStop(table, "TC3030", message)
     check_name(table, column.name)
@@ -102,7 +114,9 @@ def target(table: str, column: Column) -> Target:
             "at the source, or leave the table out for this sink"
         )
         raise TableStop(table, "TC3034", message)
-    tail = "[]" if array else ""
+    if array and found[0] == '"char"':  # whose arrays nobody can ask for as text
+        found = ("text", "text")
+    tail = "[]" if array else ""  # of however many dimensions
     return Target(column.name, found[0] + tail, found[1] + tail)
 
 
@@ -112,13 +126,16 @@ def check_name(table: str, name: str) -> None:
         raise TableStop(table, "TC3031", f"{table}: the name {name} is longer than PostgreSQL's 63 bytes")
 
 
-def _scalar(kind: Type, native: str) -> tuple[str, str] | None:
+def _element(kind: Type, native: str) -> tuple[str, str] | None:
     """Type, and the type in which it is staged."""
+    if kind.kind == "struct":
+        match = _INTERVAL.fullmatch(native)
+        return (match[1], "text") if match is not None and kind.names == INTERVAL_PARTS else None
     if kind.kind != "scalar":
         return None
     match = _NATIVE.fullmatch(native)
     if match is not None and kind.name in _TRAVEL_AS_TEXT:
-        return match[1], "text"
+        return match[1], match[1] if match[1] in _AS_THEMSELVES else "text"
     if kind.name == "DECIMAL":
         precision, scale = (*kind.parameters, 0)[:2] if kind.parameters else (18, 3)
         return f"numeric({precision},{scale})", "text"
@@ -143,7 +160,24 @@ def widens(old: str, new: str) -> bool:
         return True
     if (old, new) == ("smallint", "real"):
         return True
-    return (old, new) == ("real", "double precision") or _digits_grow(old, new)
+    return (old, new) == ("real", "double precision") or _digits_grow(old, new) or _length_grows(old, new)
+
+
+def _length_grows(old: str, new: str) -> bool:
+    """Texts and bits of any length that may be longer now; what is padded to its length is another value."""
+    before, after = _length(old), _length(new)
+    if before is None or after is None or before[0] != after[0]:
+        return False
+    return after[1] is None or (before[1] is not None and before[1] <= after[1])
+
+
+def _length(kind: str) -> tuple[str, int | None] | None:
+    """Of which family, and how long at most; None where a length says something else, or nothing."""
+    match = re.fullmatch(r"(text|character varying|bit varying)(?:\((\d+)\))?", kind)
+    if match is None:
+        return None
+    family = "character varying" if match[1] == "text" else match[1]
+    return family, None if match[2] is None else int(match[2])
 
 
 _DIGITS = {"smallint": (5, 0), "integer": (10, 0), "bigint": (19, 0)}

@@ -71,6 +71,20 @@ def changes(place: Place, wanted: TableOrder, copy: CopyState | None, staged: St
     return state, Counts() if net is None else apply_net(staged.connection, place, wanted, net)
 
 
+def repair(place: Place, wanted: TableOrder, copy: CopyState | None, staged: Staged) -> Written:
+    """The packets are rows that differ: theirs go, however often they are there; the source's come."""
+    connection, net = staged.connection, staged.nets[place.table]
+    state = follow_schema(connection, place, wanted, copy)
+    deleted = delete_keys(connection, place, wanted, net) if net.live_before else 0
+    if deleted < net.live_before:
+        raise stops.keys_missing(place.table, live_before=net.live_before, deleted=deleted)
+    clashes = count_live(connection, place, wanted, net) if net.keys > net.live_before else 0
+    if clashes:
+        raise stops.keys_live_already(place.table, clashes)
+    insert_keys(connection, place, wanted, net)
+    return state, Counts(puts=net.puts, deletes=net.deletes)
+
+
 def apply_net(connection: Connection, place: Place, wanted: TableOrder, net: Net) -> Counts:
     """Keys the window found live are deleted, keys it leaves live are inserted; a truncate deletes all."""
     table = place.table
@@ -82,7 +96,9 @@ def apply_net(connection: Connection, place: Place, wanted: TableOrder, net: Net
         keep_untold(connection, place, wanted, net)
     deleted = delete_keys(connection, place, wanted, net) if net.live_before else 0
     if deleted != net.live_before:
-        raise stops.keys_missing(table, live_before=net.live_before, deleted=deleted)
+        raise stops.changed_keys(
+            table, live_before=net.live_before, deleted=deleted, began_empty=wanted.began_empty
+        )
     clashes = count_live(connection, place, wanted, net) if net.keys > net.live_before else 0
     if clashes:
         raise stops.keys_live_already(table, clashes)
