@@ -20,6 +20,7 @@ from truecut_verify.documents import (
     COPIES_BYTES_MAX,
     Certificate,
     Copy,
+    Segment,
     Unit,
     parse_certificate,
     read_copies,
@@ -52,12 +53,15 @@ class Chain:
     copies: dict[tuple[str, str], History]
     trusted: bool
 
+    @property
+    def current(self) -> dict[tuple[str, str], Copy]:
+        """What the last certificate claims: copies that it does not name are of the pipeline no more."""
+        return {of: one.last for of, one in self.copies.items() if one.claims[-1][0] is self.certificates[-1]}
+
 
 def read_chain(folder: Folder, given: bytes | None) -> Chain:
     """V0 of a folder. What is wrong with one copy alone is left in its history."""
-    certificates = [
-        parse_certificate(folder.read(name, bytes_max=CERTIFICATE_BYTES_MAX), name) for name in folder.names
-    ]
+    certificates = _certificates(folder)
     if not certificates:
         raise NotACertificate(folder.root.name, "there is no certificate in it")
     for before, after in pairwise([None, *certificates]):
@@ -65,9 +69,48 @@ def read_chain(folder: Folder, given: bytes | None) -> Chain:
         _check_link(before, after)
     trusted = _check_signatures(certificates, folder, given)
     copies: dict[tuple[str, str], History] = {}
+    begins_late = certificates[0].number > 1
     for certificate in certificates:
-        _take_copies(folder, certificate, copies)
+        if folder.find(certificate.name) is None:
+            continue  # trimmed since it was read
+        _take_copies(folder, certificate, copies, begins_late and certificate is certificates[0])
     return Chain(certificates, copies, trusted)
+
+
+def _certificates(folder: Folder) -> list[Certificate]:
+    """The newest first: what a run trims meanwhile goes from the oldest on."""
+    found: list[Certificate] = []
+    for name in reversed(folder.names):
+        if found and folder.find(name) is None:
+            break
+        found.append(parse_certificate(folder.read(name, bytes_max=CERTIFICATE_BYTES_MAX), name))
+    return found[::-1]
+
+
+def check_told(folder: Folder, chain: Chain, digest: str, *, beyond: bool) -> None:
+    """What a sink's cursor names is of the chain, or follows it; `beyond`: the sink has gone on since. Where
+    the chain's beginning was trimmed it may be one of those."""
+    if not digest or _leads_to(folder, chain, digest):
+        return
+    if beyond:
+        told = "the sink knows a certificate that is not here: a newer one, or one of another chain"
+        raise Unknown(told, certificate_digest=digest)
+    if chain.certificates[0].number == 1:
+        raise Fail("the sink knows a certificate that is not of this chain", certificate_digest=digest)
+
+
+def _leads_to(folder: Folder, chain: Chain, digest: str) -> bool:
+    """What was issued since the chain was read is looked at, too."""
+    known = {one.digest for one in chain.certificates} | {chain.certificates[0].previous}
+    last = chain.certificates[-1]
+    while digest not in known:
+        name = f"{last.number + 1:010}.json"
+        if folder.find(name) is None:
+            return False
+        now = parse_certificate(folder.read(name, bytes_max=CERTIFICATE_BYTES_MAX), name)
+        _check_link(last, now)
+        known, last = {now.digest}, now
+    return True
 
 
 # --- links and signatures ---------------------------------------------------------------------------------
@@ -77,6 +120,8 @@ def _check_link(before: Certificate | None, now: Certificate) -> None:
     """Its file's name, its number, and the hash of the one before."""
     if now.name != f"{now.number:010}.json":
         raise Fail("a certificate under another's name", certificate=now.number, file=now.name)
+    if now.kept_from > max(1, now.number - 1) or (before is not None and now.kept_from < before.kept_from):
+        raise Fail("it does not keep what it has to keep", certificate=now.number)
     if before is None:
         if (now.number == 1) != (now.previous == ""):
             raise Fail("only the first certificate has none before it", certificate=now.number)
@@ -107,9 +152,10 @@ def _check_signatures(certificates: Sequence[Certificate], folder: Folder, given
             raise Fail("it is signed by a key that was not handed over to", certificate=now.number)
         _check_signature(now, keys)
     if given is not None and not set(read_keys(given)) & {one.key for one in certificates}:
-        raise Fail(
-            "none of them is signed by the public key that was given", certificate=certificates[0].number
-        )
+        stranger = "none of them is signed by the public key that was given"
+        if certificates[0].number > 1:
+            raise Unknown(f"{stranger}; those before were trimmed", certificate=certificates[0].number)
+        raise Fail(stranger, certificate=certificates[0].number)
     return given is not None
 
 
@@ -145,8 +191,11 @@ def read_keys(pem: bytes) -> Keys:
 # --- claims -----------------------------------------------------------------------------------------------
 
 
-def _take_copies(folder: Folder, certificate: Certificate, copies: dict[tuple[str, str], History]) -> None:
-    """The certificate's table of copies, each row beside what was claimed before."""
+def _take_copies(
+    folder: Folder, certificate: Certificate, copies: dict[tuple[str, str], History], is_late: bool
+) -> None:
+    """The certificate's table of copies, each row beside what was claimed before; `is_late`: nobody knows
+    what was."""
     name, number = certificate.copies["file"], certificate.number
     path = folder.find(name)
     if path is None or path.stat().st_size > COPIES_BYTES_MAX:
@@ -162,7 +211,8 @@ def _take_copies(folder: Folder, certificate: Certificate, copies: dict[tuple[st
         lowest = [min([*lowest, copy.at])]
         history = copies.setdefault(copy.name, History())
         try:
-            _check_claim(history.last if history.claims else None, copy, certificate)
+            before = copy if is_late else history.last if history.claims else None
+            _check_claim(before, copy, certificate)
         except Finding as finding:
             history.wrong = history.wrong or finding
         history.claims.append((certificate, copy))
@@ -172,21 +222,41 @@ def _take_copies(folder: Folder, certificate: Certificate, copies: dict[tuple[st
 
 def _check_claim(before: Copy | None, now: Copy, certificate: Certificate) -> None:
     """A claim fits the one before it, and is whole in itself."""
-    number = certificate.number
-    same = before is not None and before.edition == now.edition
-    if before is not None and now.edition < before.edition:
+    number, anew = certificate.number, _is_anew(now)
+    same = before is not None and before.edition == now.edition and not anew
+    if before is not None and now.edition < before.edition and not anew:
         raise Fail("its edition goes back", certificate=number)
+    back = before is not None and before.edition == now.edition and now.at < before.at
+    if before is not None and back and (now.at[:8] == before.at[:8] or not anew):
+        raise Fail("its position goes back within an edition", certificate=number)
     if before is not None and same:
-        if now.at < before.at or now.at[:8] != before.at[:8]:
-            raise Fail(
-                "its position goes back, or into another history, within an edition", certificate=number
-            )
+        if now.at[:8] != before.at[:8]:
+            raise Fail("its position goes into another history within an edition", certificate=number)
         if (now.scope, now.mode, now.route, now.key) != (before.scope, before.mode, before.route, before.key):
             raise Fail("it became a copy of something else within an edition", certificate=number)
-    if now.scope != f"{certificate.source['identity']}\n{now.table}" and not same:
+        if before.route_by is not None and now.route_by != before.route_by:
+            raise Fail("another column tells its route within an edition", certificate=number)
+    inherited = before is not None and before.edition == now.edition and now.scope == before.scope
+    if now.scope != f"{certificate.source['identity']}\n{now.table}" and not inherited:
         raise Fail("it is of another source or another table", certificate=number)
     _check_names(now, number)
     _check_units(now, number)
+
+
+def _is_anew(now: Copy) -> bool:
+    """Whether nothing counts that was claimed before: it begins with a base, or claims nothing at all."""
+    return now.verdict == "unknown" or any(begins(one, now) for one in now.segments)
+
+
+def begins(segment: Segment, copy: Copy) -> bool:
+    """Whether a chain begins with it: every base of a mirror; of an append table that from which on the heads
+    fit from zero, another one stands beside the rows before it."""
+    if segment.kind != "base" or copy.mode == "mirror":
+        return segment.kind == "base"
+    head = bytes(32)
+    for one in copy.segments[copy.segments.index(segment) :]:
+        head = hashlib.sha256(head + one.header).digest()
+    return head.hex() == copy.evidence
 
 
 def _check_names(now: Copy, number: int) -> None:
@@ -208,10 +278,10 @@ def _check_names(now: Copy, number: int) -> None:
 
 
 def _check_units(now: Copy, number: int) -> None:
-    """From no bound to no bound, each where the one before ends; lo ≤ hi ≤ the base."""
+    """From no bound to no bound, each where the one before ends; lo ≤ hi ≤ the base: the last told."""
     if not now.units:
         return
-    base = min([one.upto for one in now.segments if one.kind == "base"] or [now.at])
+    base = ([one.upto for one in now.segments if one.kind == "base"] or [now.at])[-1]
     if now.units[0].low is not None:
         raise Fail("its first unit leaves out what lies before it", certificate=number, unit=0)
     if now.units[-1].high is not None:

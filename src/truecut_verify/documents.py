@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,7 @@ _COPY: dict[str, Good] = {
     "units": _text,
     "sink_version": _text,
 }
+_LATER: dict[str, Good] = {"route_by": _COPY["route"], "called": _COPY["route"]}  # since they are told
 _SEGMENT: dict[str, Good] = {
     "after": lambda value: value is None or _form(_POSITION)(value),
     "edition": _count,
@@ -149,7 +151,7 @@ _SPLICE = {
     )
 }
 _UNIT: dict[str, Good] = {
-    "digest": _form(r"[0-9a-f]{32}"),
+    "digest": _form(r"(?:[0-9a-f]{32})?"),
     "hi": _form(_POSITION),
     "high": _anything,
     "lo": _form(_POSITION),
@@ -186,6 +188,7 @@ class Certificate:
     assumptions: tuple[str, ...]
     key: str
     next_key: str | None
+    kept_from: int  # those before it were trimmed, or will be
     signature: bytes
     signed: bytes
     digest: str
@@ -195,11 +198,12 @@ def parse_certificate(raw: bytes, name: str) -> Certificate:
     """The bytes of one file."""
     if len(raw) > CERTIFICATE_BYTES_MAX or not raw.endswith(b"\n"):
         raise NotACertificate(name, f"more than {CERTIFICATE_BYTES_MAX} bytes, or cut short")
-    value = _checked(parse(raw[:-1], name), name, _CERTIFICATE, next_key=_HASH)
+    value = _checked(parse(raw[:-1], name), name, _CERTIFICATE, next_key=_HASH, kept_from=_count)
     signed = dump({key: one for key, one in value.items() if key != "signature"})
     signature = bytes.fromhex(value["signature"])
     known = {key: one for key, one in value.items() if key not in ("format", "issued_at")}
     more = {"name": name, "signed": signed, "signature": signature, "next_key": value.get("next_key")}
+    more["kept_from"] = value.get("kept_from", 1)
     return Certificate(**known | more, digest=hashlib.sha256(raw[:-1]).hexdigest())
 
 
@@ -259,11 +263,20 @@ class Copy:
     segments: tuple[Segment, ...]
     units: tuple[Unit, ...]
     sink_version: str
+    route_by: str | None = None  # the column of texts that the route stands in; None: none is told
+    called: str | None = None  # the table that is read: its name at the sink; None: its own
 
     @property
     def name(self) -> tuple[str, str]:
         """What tells it from every other copy of the pipeline."""
         return self.table, self.sink
+
+    def of_route(self, columns: dict[str, list[bytes | None]]) -> dict[str, list[bytes | None]]:
+        """Those of the rows, as canonical bytes by column, that are of its route, where that is told."""
+        if self.route is None or self.route_by is None:
+            return columns
+        mine = [raw == self.route.encode() for raw in columns[self.route_by]]
+        return {name: list(compress(values, mine)) for name, values in columns.items()}
 
 
 def read_copies(path: Path, certificate: Certificate) -> Iterator[Copy]:
@@ -274,7 +287,8 @@ def read_copies(path: Path, certificate: Certificate) -> Iterator[Copy]:
         groups = [file.metadata.row_group(n) for n in range(file.metadata.num_row_groups)]
         if sum(one.total_byte_size for one in groups) > INFLATION_MAX * path.stat().st_size + (1 << 20):
             raise NotACertificate(name, "it would be far larger in memory than it is on the disk")
-        if file.metadata.num_rows != certificate.copies["rows"] or set(file.schema_arrow.names) != set(_COPY):
+        columns = {*file.schema_arrow.names} - {*_LATER}
+        if file.metadata.num_rows != certificate.copies["rows"] or columns != set(_COPY):
             raise NotACertificate(name, "other rows or columns than the certificate says")
         for batch in file.iter_batches(1024):
             for row in batch.to_pylist():
@@ -284,7 +298,7 @@ def read_copies(path: Path, certificate: Certificate) -> Iterator[Copy]:
 
 
 def _copy(row: dict[str, Any], name: str) -> Copy:
-    _checked(row, name, _COPY)
+    _checked(row, name, _COPY, **_LATER)
     certified = row["verdict"] == "certified"
     if certified != (row["root"] is not None) or certified == bool(row["reason"]):
         raise NotACertificate(name, "a root where nothing is certified, or no reason why not")
@@ -302,7 +316,8 @@ def _copy(row: dict[str, Any], name: str) -> Copy:
         "segments": tuple(parse_segment(one, name) for one in segments),
         "units": tuple(Unit(**_checked(one, name, _UNIT)) for one in units),
     }
-    return Copy(**row | parsed)
+    told = (row.get("route_by"), "text") in [(one, form) for one, _, form in columns]
+    return Copy(**row | parsed | ({} if told else {"route_by": None}))
 
 
 def parse_segment(value: Any, name: str) -> Segment:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from truecut_verify.chain import History
+from truecut_verify.chain import History, begins
 from truecut_verify.documents import Copy, Segment, count_rows, parse_segment, read_metadata, read_rows
 from truecut_verify.folder import Folder
 from truecut_verify.verdict import Fail, Unknown
@@ -49,6 +49,7 @@ class Step:
 class Run:
     """Segments from a base on, with the claims between them. Without a base it cannot be followed."""
 
+    mode: str  # of the copy while it lasted: another edition may have another one
     steps: list[Step] = field(default_factory=list)
     has_base: bool = False  # it begins where it can be followed from
 
@@ -60,34 +61,23 @@ class Run:
 
 def runs_of(history: History) -> list[Run]:
     """V1 without the files: segments in their chain, heads as the certificates say, ranges that meet."""
-    runs, head = [Run()], ZERO
+    runs, head = [Run(history.claims[0][1].mode)], ZERO
     for certificate, copy in history.claims:
         for segment in copy.segments:
-            if _begins(segment, copy):
+            if begins(segment, copy):
                 head = ZERO
-                runs.append(Run(has_base=True))
+                runs.append(Run(copy.mode, has_base=True))
             head = hashlib.sha256(head + segment.header).digest()
             runs[-1].steps.append(Step(certificate.number, segment=segment, head=head))
         if (runs[-1].has_base or certificate.number == 1) and copy.evidence and head.hex() != copy.evidence:
             if copy.verdict != "unknown":
                 raise Fail("the chain of its segments has another head", certificate=certificate.number)
             head = bytes.fromhex(copy.evidence)  # it says itself that it does not know what led there
-            runs.append(Run())
+            runs.append(Run(copy.mode))
         runs[-1].steps.append(Step(certificate.number, claim=copy, head=head))
     for run in runs:
         _check_ranges(run)
     return [run for run in runs if run.steps]
-
-
-def _begins(segment: Segment, copy: Copy) -> bool:
-    """Whether a chain begins with it: every base of a mirror; of an append table that from which on the heads
-    fit from zero, another one stands beside the rows before it."""
-    if segment.kind != "base" or copy.mode == "mirror":
-        return segment.kind == "base"
-    head = ZERO
-    for one in copy.segments[copy.segments.index(segment) :]:
-        head = hashlib.sha256(head + one.header).digest()
-    return head.hex() == copy.evidence
 
 
 def _check_ranges(run: Run) -> None:
@@ -113,7 +103,7 @@ def _check_ranges(run: Run) -> None:
                        certificate=step.number, after=segment.after, upto=segment.upto)  # fmt: skip
 
 
-def check_files(folder: Folder, runs: Sequence[Run]) -> int:
+def check_files(folder: Folder, runs: Sequence[Run], kept_from: int) -> int:
     """V1 of the files: how many segments were checked. Files of a run that another base has followed
     may be gone; of the last run they are needed."""
     checked = 0
@@ -130,7 +120,8 @@ def check_files(folder: Folder, runs: Sequence[Run]) -> int:
                     "evidence is not here (trimmed, or left out)", certificate=step.number, file=missing[0]
                 )
     if not runs or not runs[-1].has_base:
-        raise Unknown("its base is not among the segments that these certificates tell")
+        trimmed = f"; those before certificate {kept_from} were trimmed" if kept_from > 1 else ""
+        raise Unknown(f"its base is not among the segments that these certificates tell{trimmed}")
     return checked
 
 
@@ -163,8 +154,7 @@ def _check_order(folder: Folder, segment: Segment, where: dict[str, Any]) -> Non
 def columns_of(folder: Folder, segment: Segment, columns: list[str]) -> Iterator[list[list[Any]]]:
     """Batches of a segment's rows, in order."""
     for name in segment.files:
-        path = folder.find(name)
-        if path is None:
+        if (path := folder.find(name)) is None:
             raise Unknown("evidence is not here (trimmed, or left out)", file=name)
         yield from read_rows(path, name, TYPES, columns)
 

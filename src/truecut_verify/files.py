@@ -49,12 +49,12 @@ def _examine_copy(found: Examined, history: History, chain: Chain) -> None:
 
     def evidence() -> str:
         runs.extend(runs_of(history))
-        checked = check_files(found.folder, runs)
+        checked = check_files(found.folder, runs, chain.certificates[-1].kept_from)
         found.runs[history.last.name] = runs
         return f"{checked} segments as they were signed"
 
     def state() -> str:
-        check_replay(found.folder, runs, history.last.mode)
+        check_replay(found.folder, runs)
         units = check_units(found.folder, runs[-1], history)
         return f"replay gives its {history.last.rows} rows" + units
 

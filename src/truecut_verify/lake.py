@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -11,9 +10,10 @@ from pathlib import Path
 import duckdb
 
 from truecut_verify.batches import Raw
+from truecut_verify.columns import holds
 from truecut_verify.digest import encode
 from truecut_verify.documents import Copy
-from truecut_verify.live import Standing
+from truecut_verify.live import Standing, standing_of
 from truecut_verify.verdict import Fail, Unknown
 
 _EXTENSIONS = ("sqlite_scanner", "postgres_scanner", "ducklake")
@@ -83,12 +83,15 @@ class Lake:
 
     def rows(self, copy: Copy) -> Iterator[list[Raw]]:
         """By name, at the version."""
-        schema, _, table = copy.table.partition(".")
+        schema, _, table = (copy.called or copy.table).partition(".")
         names = ", ".join(_identifier(name) for name, _, _ in copy.columns)
         place = f"lake.{_identifier(schema)}.{_identifier(table)}"
         sql = f"SELECT {names} FROM {place} AT (VERSION => {self._version})"
         try:
             reader = self._connection.execute(sql).to_arrow_reader(_BATCH_ROWS)
+            for field, (name, _, form) in zip(reader.schema, copy.columns, strict=True):
+                if not holds(field.type, form):
+                    raise Fail("a column is of another type than what is certified", column=name)
             for batch in reader:
                 yield [
                     [encode(value, form) if value.is_valid else None for value in batch.column(n)]
@@ -98,19 +101,6 @@ class Lake:
             raise Fail("the table, or a column of it, is not there") from error
         except (duckdb.Error, OSError) as error:
             raise Unknown(f"it cannot be read ({type(error).__name__})") from error
-
-
-def standing_of(state: str, table: str) -> Standing | None:
-    """Of the text that a cursor keeps its copies in."""
-    try:
-        document = json.loads(state)
-        copy = document["copies"].get(table)
-        if copy is None:
-            return None
-        told = (copy["at"], copy["edition"], copy.get("evidence", ""), copy["source_identity"])
-        return Standing(*told, document["certificate"])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Fail("the sink's cursor cannot be read") from error
 
 
 def _identifier(name: str) -> str:

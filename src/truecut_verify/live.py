@@ -7,12 +7,14 @@ again, some buckets at a time, to name the keys.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from truecut_verify.batches import Raw, digests_of
+from truecut_verify.chain import check_told
 from truecut_verify.digest import Table, Unencodable, bucket
 from truecut_verify.documents import Copy, Segment
 from truecut_verify.evidence import Run, Step, extension
@@ -33,6 +35,18 @@ class Standing:
     certificate: str
 
 
+def standing_of(state: str, table: str) -> Standing | None:
+    """Of the text that a cursor keeps its copies in."""
+    try:
+        document = json.loads(state)
+        if (copy := document["copies"].get(table)) is None:
+            return None
+        told = (copy["at"], copy["edition"], copy.get("evidence", ""), copy["source_identity"])
+        return Standing(*told, document["certificate"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise Fail("the sink's cursor cannot be read") from error
+
+
 class Reader(Protocol):
     """A sink or a source, in one snapshot of it."""
 
@@ -49,15 +63,22 @@ class Reader(Protocol):
         """The copy's columns as canonical bytes, in the order of `copy.columns`, batch by batch."""
 
 
+Look = Callable[[Reader, Copy], Check]
+
+
 def open_reader(dsn: str, *, is_source: bool) -> AbstractContextManager[Reader]:
-    """By what the DSN begins with."""
-    if dsn.startswith("ducklake:"):
-        from truecut_verify.lake import open_lake
+    """By what the DSN begins with; what reads it is imported here, as it may not be installed."""
+    extra = "duckdb" if dsn.startswith("ducklake:") else "postgres"
+    try:
+        if extra == "duckdb":
+            from truecut_verify.lake import open_lake
 
-        return open_lake(dsn)
-    from truecut_verify.postgres import open_postgres
+            return open_lake(dsn)
+        from truecut_verify.postgres import open_postgres
 
-    return open_postgres(dsn, is_source=is_source)
+        return open_postgres(dsn, is_source=is_source)
+    except ImportError as error:
+        raise WrongUsage(f"to read that, install truecut-verify[{extra}]: {error}") from error
 
 
 # --- V5 ---------------------------------------------------------------------------------------------------
@@ -76,18 +97,14 @@ def check_sinks(found: Examined, asked: Sequence[str], secret: bytes) -> list[Ch
             names_here = names
         else:
             raise WrongUsage(f"which sink is it? Write NAME=DSN, with one of: {', '.join(names)}")
-        copies = [history.last for history in found.chain.copies.values() if history.last.sink in names_here]
+        told = [one.last for one in found.chain.copies.values() if one.last.sink in names_here]
+        copies = (replace(one, route_by=None) for one in told)  # all that is there, of whatever route
         checks += _each(copies, "V5", dsn, lambda reader, copy: _check_sink(found, reader, copy, secret))
     return checks
 
 
 def _each(
-    copies: Iterable[Copy],
-    level: str,
-    dsn: str,
-    check: Callable[[Reader, Copy], Check],
-    *,
-    is_source: bool = False,
+    copies: Iterable[Copy], level: str, dsn: str, check: Look, *, is_source: bool = False
 ) -> list[Check]:
     checks: list[Check] = []
     with ExitStack() as stack:
@@ -115,7 +132,8 @@ def _check_sink(found: Examined, reader: Reader, copy: Copy, secret: bytes) -> C
     place = replace(copy, at=max(copy.at, standing.at))
     if not more:
         return _compare(found, reader, place, secret, "V5")
-    run = Run([*found.runs[copy.name][-1].steps, *(Step(0, segment=segment) for segment in more)])
+    steps = [*found.runs[copy.name][-1].steps, *(Step(0, segment=segment) for segment in more)]
+    run = Run(copy.mode, steps)
     return _compare(found, reader, _extended(found.folder, run, place), secret, "V5", run)
 
 
@@ -123,7 +141,7 @@ def _extended(folder: Folder, run: Run, copy: Copy) -> Copy:
     """The claim as it will be: what the evidence up to the cursor comes to."""
     sums, counts, rows = hashlib.sha256(), b"", 0
     for low, high in parts_of(run):
-        state = replay_all(folder, run, copy.mode, low, high)
+        state = replay_all(folder, run, low, high)
         part = state.buckets.raw()
         sums.update(part[0])
         counts, rows = counts + part[1], rows + state.buckets.rows
@@ -136,13 +154,9 @@ def _check_standing(found: Examined, standing: Standing, copy: Copy) -> list[Seg
     segments in between."""
     assert found.chain is not None
     beyond = (standing.edition, standing.at) > (copy.edition, copy.at)
-    known = {one.digest for one in found.chain.certificates}
     if standing.identity != copy.scope.rpartition("\n")[0]:
         raise Fail("the copy at the sink is of another source", cursor=standing.at)
-    if standing.certificate and standing.certificate not in known and not beyond:
-        raise Fail(
-            "the sink knows a certificate that is not of this chain", certificate_digest=standing.certificate
-        )
+    check_told(found.folder, found.chain, standing.certificate, beyond=beyond)
     if standing.evidence == copy.evidence and standing.edition == copy.edition:
         return []
     if beyond:
@@ -150,8 +164,9 @@ def _check_standing(found: Examined, standing: Standing, copy: Copy) -> list[Seg
         if more and copy.name in found.runs and standing.edition == copy.edition:
             return more
         raise Unknown("the sink has gone on: it takes a certificate from after that", cursor=standing.at)
-    detail = "the sink's cursor is not where the certificate says: it was set back, or the chain is another"
-    raise Fail(detail, cursor=standing.at)
+    if copy.verdict == "unknown":
+        raise Unknown(f"the certificate itself says that it does not know: {copy.reason}")
+    raise Fail("the sink's cursor is not where it was certified: set back, or another's", cursor=standing.at)
 
 
 # --- V4 ---------------------------------------------------------------------------------------------------
@@ -163,12 +178,15 @@ def check_source(found: Examined, dsn: str, secret: bytes) -> list[Check]:
     identity = found.chain.certificates[-1].source["identity"]
 
     def check(reader: Reader, copy: Copy) -> Check:
-        if not identity.startswith(reader.identity()):
+        here = reader.identity()
+        if not here or not identity.startswith(here):
             raise Fail("it is another source than that of the certificate")
+        if copy.scope.rpartition("\n")[0] != identity:
+            raise Unknown("it was copied from another source, before that of the certificate")
         if copy.mode == "append":
             raise Unknown("a source has no log of changes that could be read again")
-        if copy.route is not None:
-            raise Unknown("it has the rows of one route only, and a certificate does not name their column")
+        if copy.route is not None and copy.route_by is None:
+            raise Unknown("it has the rows of one route only, and no column of texts is named that tells it")
         where = reader.position(copy)
         try:
             checked = _compare(found, reader, copy, secret, "V4")
@@ -178,7 +196,7 @@ def check_source(found: Examined, dsn: str, secret: bytes) -> list[Check]:
             raise Unknown(f"the source stands {where} what is certified: {checked.detail}", **checked.witness)
         return checked
 
-    copies = [history.last for history in found.chain.copies.values()]
+    copies = [replace(history.last, called=None) for history in found.chain.copies.values()]
     return _each(copies, "V4", dsn, check, is_source=True)
 
 
@@ -216,7 +234,7 @@ def _digests(
         [column for column in copy.columns if column[0] not in copy.key],
     )
     for columns in reader.rows(copy):
-        yield from digests_of(secret, table, dict(zip(forms, columns, strict=True)))
+        yield from digests_of(secret, table, copy.of_route(dict(zip(forms, columns, strict=True))))
 
 
 def _named(
@@ -225,7 +243,7 @@ def _named(
     """Which keys: those of the evidence beside those that were read, some buckets at a time."""
     totals, witness = {"missing": 0, "extra": 0, "differs": 0}, dict[str, Any]()
     for low, high in parts_of(run):
-        state = replay_all(folder, run, copy.mode, low, high)
+        state = replay_all(folder, run, low, high)
         wanted = {key: row for key, (row, _) in state.rows.items()}
         for key, row, values in _digests(reader, copy, secret):
             if not low <= bucket(key) < high:

@@ -1,7 +1,8 @@
 """A PostgreSQL, read in one REPEATABLE READ transaction, its values in PostgreSQL's own binary form.
 
 Of a source, the transaction reads the snapshot that a temporary slot exports: exactly what committed before
-the slot's place in the log.
+the slot's place in the log. A table is locked for its own reading alone: whoever wants to alter it waits no
+longer. One that was truncated or rewritten since the snapshot would look empty, and is not read.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import psycopg
 from psycopg.sql import SQL, Composed, Identifier
 
 from truecut_verify.batches import Raw
+from truecut_verify.columns import server_holds
 from truecut_verify.digest import Form, Unencodable, decimal_bytes, integer_bytes
 from truecut_verify.documents import Copy
-from truecut_verify.lake import standing_of
-from truecut_verify.live import Standing
+from truecut_verify.live import Standing, standing_of
 from truecut_verify.verdict import Fail, Unknown
 
 _BATCH_ROWS = 5_000
@@ -30,6 +31,15 @@ _SESSION = (
 )
 _MISSING = (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn)
 _SLOT = "CREATE_REPLICATION_SLOT truecut_verify_{} TEMPORARY LOGICAL pgoutput (SNAPSHOT 'export')"
+_UNTOUCHED = """
+WITH RECURSIVE tree AS (
+  SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+  WHERE n.nspname = %(schema)s AND c.relname = %(table)s
+  UNION SELECT i.inhrelid FROM pg_inherits i JOIN tree t ON i.inhparent = t.oid
+), stood AS (SELECT c.oid, nullif(c.relfilenode, 0) AS file FROM tree t JOIN pg_class c ON c.oid = t.oid)
+SELECT coalesce(bool_and(file IS NOT DISTINCT FROM pg_relation_filenode(oid)), false)
+  AND coalesce(bool_or(oid = to_regclass(%(name)s)), false) FROM stood
+"""  # the catalog tells as of the snapshot, functions as of now
 
 
 @contextmanager
@@ -81,10 +91,13 @@ class Postgres:
 
     def rows(self, copy: Copy) -> Iterator[list[Raw]]:
         """By name, in binary form, batch by batch."""
+        if not self._place:  # a source may have names of its own for a type
+            self._check_columns(copy)
         forms = [form for _, _, form in copy.columns]
         batch: list[list[bytes | None]] = [[] for _ in forms]
         with (
             self._reading("the table, or a column of it, is not there"),
+            self._untouched(copy),
             self._connection.cursor() as cursor,
             cursor.copy(_select(copy)) as reading,
         ):
@@ -97,10 +110,36 @@ class Postgres:
         yield batch
 
     @contextmanager
+    def _untouched(self, copy: Copy) -> Iterator[None]:
+        """Of a source: the table as the snapshot has it, and nobody rewrites it meanwhile."""
+        if self._place:
+            schema, _, table = (copy.called or copy.table).partition(".")
+            name = Identifier(schema, table)
+            self._connection.execute(SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(name))
+            asked = {"schema": schema, "table": table, "name": name.as_string(self._connection)}
+            if self._connection.execute(_UNTOUCHED, asked).fetchone() != (True,):
+                raise Unknown("it was truncated, rewritten or replaced since the source's place was taken")
+        yield
+
+    def _check_columns(self, copy: Copy) -> None:
+        names = SQL(", ").join(Identifier(name) for name, _, _ in copy.columns)
+        schema, _, table = (copy.called or copy.table).partition(".")
+        with self._reading("the table, or a column of it, is not there"):
+            asked = SQL("SELECT {} FROM {} LIMIT 0").format(names, Identifier(schema, table))
+            found = self._connection.execute(asked).description or []
+        for column, (name, _, form) in zip(found, copy.columns, strict=True):
+            kind = self._connection.adapters.types.get(column.type_code)
+            is_array = kind is not None and column.type_code == kind.array_oid
+            known = "" if kind is None else kind.name
+            if not server_holds(known, column.scale, form, is_array=is_array):
+                raise Fail("a column is of another type than what is certified", column=name)
+
+    @contextmanager
     def _reading(self, missing: str) -> Iterator[None]:
-        """In a savepoint: a read that fails, or is left, ends neither the snapshot nor the reads after it."""
+        """In a savepoint, undone so that its locks go: a read that fails, or is left, ends neither the
+        snapshot nor the reads after it."""
         try:
-            with self._connection.transaction():
+            with self._connection.transaction(force_rollback=True):
                 yield
         except _MISSING as error:
             raise Fail(missing) from error
@@ -114,7 +153,7 @@ def _lsn(text: str) -> int:
 
 
 def _select(copy: Copy) -> Composed:
-    schema, _, table = copy.table.partition(".")
+    schema, _, table = (copy.called or copy.table).partition(".")
     columns = SQL(", ").join(_expression(Identifier(name), form) for name, _, form in copy.columns)
     return SQL("COPY (SELECT {} FROM {}) TO STDOUT (FORMAT BINARY)").format(
         columns, Identifier(schema, table)
@@ -122,16 +161,20 @@ def _select(copy: Copy) -> Composed:
 
 
 def _expression(name: Identifier, form: Form) -> Composed:
-    """What is sent. `concat` shows a value as the server does, with the blanks that a cast to text drops; in
-    arrays `bpchar` keeps them."""
+    """What is sent. `concat` shows a value as the server does, with the blanks that a cast to text drops; an
+    array's own text has its elements so, and is taken apart at commas, which are between all but boxes."""
     inner, depth = form, 0
     while isinstance(inner, dict) and "list" in inner:
         inner, depth = inner["list"], depth + 1
     as_text = inner in ("int", "text") or str(inner).startswith("decimal")
     if as_text and not depth:
         return SQL("CASE WHEN num_nulls({}) = 1 THEN NULL ELSE concat({}) END").format(name, name)
-    cast = "::bpchar" if as_text else "::float8" if inner == "float" else ""
-    return SQL("{}" + cast + "[]" * depth * bool(cast)).format(name)
+    if as_text:
+        return SQL(
+            "CASE WHEN pg_typeof({0}) = 'box[]'::regtype THEN {0}::bpchar[]::text[] "
+            "ELSE {0}::text::text[] END"
+        ).format(name)
+    return SQL("{}" + ("::float8" + "[]" * depth) * (inner == "float")).format(name)
 
 
 def _canonical(raw: bytes, form: Form) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any
 
 from truecut_verify.digest import MODULUS, bucket
 from truecut_verify.documents import Copy, Segment
-from truecut_verify.evidence import Run, Step, columns_of
+from truecut_verify.evidence import Run, columns_of
 from truecut_verify.folder import Folder
 from truecut_verify.verdict import Fail, Finding, Unknown
 
@@ -160,11 +160,11 @@ def replay_segment(folder: Folder, state: State, segment: Segment, mode: str) ->
             raise
 
 
-def replay_all(folder: Folder, run: Run, mode: str, low: int, high: int) -> State:
+def replay_all(folder: Folder, run: Run, low: int, high: int) -> State:
     """What all segments of a run come to, of some buckets."""
     state = State(Buckets(low, high))
     for segment in run.segments:
-        replay_segment(folder, state, segment, mode)
+        replay_segment(folder, state, segment, run.mode)
     return state
 
 
@@ -178,14 +178,14 @@ def parts_of(run: Run) -> list[tuple[int, int]]:
     return [(low, low + size) for low in range(0, BUCKETS, size)]
 
 
-def replay(folder: Folder, run: Run, mode: str) -> None:
+def replay(folder: Folder, run: Run) -> None:
     """Each claim of the run, against what its segments come to; the first that is wrong is raised."""
     claims = [step for step in run.steps if step.claim is not None]
     tallies = [Tally() for _ in claims]
     found: list[tuple[int, Finding]] = []
     parts = parts_of(run)
     for low, high in parts:
-        found += _replay_part(folder, run.steps, mode, State(Buckets(low, high)), tallies)
+        found += _replay_part(folder, run, State(Buckets(low, high)), tallies)
     for step, tally in zip(claims, tallies, strict=True):
         if step.claim is not None and tally.parts == len(parts):
             _compare(step.claim, tally, step.number)
@@ -216,14 +216,14 @@ class Tally:
 
 
 def _replay_part(
-    folder: Folder, steps: Sequence[Step], mode: str, state: State, tallies: Sequence[Tally]
+    folder: Folder, run: Run, state: State, tallies: Sequence[Tally]
 ) -> list[tuple[int, Finding]]:
     """The first step that cannot be replayed, if there is one; nothing after it is known."""
     claims = iter(tallies)
-    for n, step in enumerate(steps):
+    for n, step in enumerate(run.steps):
         try:
             if step.segment is not None:
-                replay_segment(folder, state, step.segment, mode)
+                replay_segment(folder, state, step.segment, run.mode)
             else:
                 next(claims).take(state.buckets)
         except Finding as finding:
@@ -241,12 +241,12 @@ def _compare(claim: Copy, tally: Tally, number: int) -> None:
         raise Fail("replay gives another content than the certificate claims", certificate=number)
 
 
-def check_replay(folder: Folder, runs: Sequence[Run], mode: str) -> None:
+def check_replay(folder: Folder, runs: Sequence[Run]) -> None:
     """V2 of a copy. Runs whose evidence is gone and that a later base replaced say nothing any more."""
     for run in runs:
         here = run.has_base and all(folder.find(name) for one in run.segments for name in one.files)
         if here or run is runs[-1]:
-            replay(folder, run, mode)
+            replay(folder, run)
     last = runs[-1].steps[-1].claim
     if last is not None and last.verdict == "unknown":
         raise Unknown(f"the certificate itself says that it does not know: {last.reason}")

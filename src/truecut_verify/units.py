@@ -30,15 +30,17 @@ def check_units(folder: Folder, run: Run, history: History) -> str:
     """The cut of the run's base, decided again; a word about it."""
     base = run.segments[0]
     claims = [(cert, copy) for cert, copy in history.claims if base in copy.segments]
-    if base.splice is None or not claims:
+    if not claims or [one for one in claims[0][1].segments if one.kind == "base"][-1] is not base:
         return ""
     number, units = claims[0][0].number, claims[0][1].units
+    if base.splice is None:
+        told = f"; that its {len(units)} units make its base: unknown (no evidence of the log between)"
+        return told if units else ""
     try:
         evidence = _evidence(folder, base, units)
     except (ValueError, TypeError, AttributeError) as error:
         raise Fail("the evidence of its units is not of the format", certificate=number) from error
-    wrong = decide(evidence)
-    if wrong is not None:
+    if (wrong := decide(evidence)) is not None:
         raise Fail(f"its units do not make its base: {wrong}", certificate=number)
     return f", its base is the cut of {len(units)} units"
 

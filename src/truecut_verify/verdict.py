@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Verdict = Literal["pass", "fail", "unknown"]
-LEVELS = ("V0", "V1", "V2", "V4", "V5")
+LEVELS = ("V0", "V1", "V2", "V3", "V4", "V5")
 EXIT_CODES = {"pass": 0, "fail": 4, "unknown": 5}
 WRONG_USAGE = 2
 
@@ -94,6 +94,7 @@ _CLAIMS = {
     "V0": "The certificates are one unbroken, signed chain.",
     "V1": "The evidence that is here is the evidence that was signed.",
     "V2": "Replayed, the evidence gives the content that the certificate claims, row for row.",
+    "V3": "The source's log, read by this program, tells what the evidence tells, change by change.",
     "V4": "The source, read by this program, has the content that the certificate claims.",
     "V5": "The copy, read by this program, has the content that the certificate claims.",
 }
@@ -106,9 +107,11 @@ _LIMITS = (
 def claims(checks: Sequence[Check]) -> list[str]:
     """What may be said now, in plain words. A sentence only where every copy has passed the level."""
     said = []
+    read = {(check.table, check.sink) for check in checks if check.level == "V5"}
+    unread = sorted({f"{c.table} at {c.sink}" for c in checks if c.table and (c.table, c.sink) not in read})
     for level in LEVELS:
         mine = [check.verdict for check in checks if check.level == level]
-        if mine and set(mine) == {"pass"}:
+        if mine and set(mine) == {"pass"} and not (level == "V5" and unread):
             said.append(_CLAIMS[level])
     frontiers = [
         {(c.table, c.sink, c.frontier) for c in checks if c.level == level and c.verdict == "pass"}
@@ -118,8 +121,10 @@ def claims(checks: Sequence[Check]) -> list[str]:
     said += [f"{table} at {sink} equals the source at {at}." for table, sink, at in equal]
     if not equal:
         said.append("Whether a copy equals the source is not said: that needs V4 and V5 at one frontier.")
-    if "V5" not in {check.level for check in checks}:
+    if not any(check.level == "V5" for check in checks):
         said.append(
             "Whether a copy still holds what was delivered is not said: that needs the sink (--sink)."
         )
+    elif unread:
+        said.append(f"Not read, and nothing is said of what they hold: {', '.join(unread)}.")
     return [*said, _LIMITS]

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import hashlib
 import random
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from truecut.certificate.base_pieces import EventPiece, PieceEvidence, told
 from truecut.certificate.chain import chained
 from truecut.certificate.segment import SegmentWriter, Wanted
 from truecut.model.change import DELETE, INSERT, READ, TRUNCATE, UPDATE
@@ -33,6 +35,7 @@ class Life:
     chance: random.Random
     state: dict[int, tuple[str | None, str | None]] = field(default_factory=dict)
     place: int = 4
+    at: int = 0  # where its last order ended
     head: str = ""
     edition: int = 0
 
@@ -48,6 +51,7 @@ class Life:
 
     def window(self) -> Order:
         events: list[tuple[Any, ...]] = []
+        self.place += 1
         for _ in range(self.chance.randrange(1, 9)):
             self.place += self.chance.randrange(2)
             events.append(self._event())
@@ -81,17 +85,23 @@ class Life:
         return (UPDATE, self.place, key, *told)
 
     def _write(self, wish: Any, events: list[tuple[Any, ...]]) -> Order:
-        before = Version(self.edition, position(max(self.place - 1, 0)), evidence=self.head)
+        before = Version(self.edition, position(self.at), evidence=self.head)
         wish = replace(wish, before=before if self.edition else None)
         wanted = order(None, self.place, t=wish)
-        writer = SegmentWriter(self.wanted, wanted)
-        table = rows(events, NOTED)
-        for part in self._parts(table):
-            writer.add("main.t", part)
-        (header,) = writer.close().values()
+        parts = self._parts(rows(events, NOTED))
+        by_tasks = wish.kind == "replace" and self.chance.random() < 0.5
+        header = written_by_tasks(self.wanted, wanted, parts) if by_tasks else self._written(wanted, parts)
         self.head = chained("" if wish.kind == "replace" else self.head, header)
+        self.at = self.place
         self.edition = wanted.tables["main.t"].leaves.edition
         return wanted
+
+    def _written(self, wanted: Order, parts: list[pa.Table]) -> str:
+        writer = SegmentWriter(self.wanted, wanted)
+        for part in parts:
+            writer.add("main.t", part)
+        (header,) = writer.close().values()
+        return header
 
     def _parts(self, table: pa.Table) -> list[pa.Table]:
         """In packets, which come in any order."""
@@ -101,6 +111,22 @@ class Life:
         return parts
 
 
+def pieces_of(wanted: Wanted, order: Order, parts: list[pa.Table]) -> list[EventPiece]:
+    """Each part of the rows has a task of its own."""
+    found: list[EventPiece] = []
+    for part in parts:
+        with closing(PieceEvidence(wanted, order)) as evidence:
+            evidence.add("main.t", part)
+            found += evidence.finish().values()
+    return found
+
+
+def written_by_tasks(wanted: Wanted, order: Order, parts: list[pa.Table]) -> str:
+    """A base whose rows never meet in one process: its header."""
+    (header,) = told(wanted, order, {"main.t": pieces_of(wanted, order, parts)}).values()
+    return header
+
+
 def plain_root(state: dict[int, tuple[str | None, str | None]]) -> bytes:
     sums, counts = [0] * 4096, [0] * 4096
     for key, (value, note) in state.items():
@@ -108,5 +134,10 @@ def plain_root(state: dict[int, tuple[str | None, str | None]]) -> bytes:
         found, total = plain.row_digest(SECRET, TABLE, row | {"note": pa.scalar(note, pa.string())})
         bucket = plain.bucket(found)
         sums[bucket], counts[bucket] = (sums[bucket] + total) % plain.MODULUS, counts[bucket] + 1
+    return root(sums, counts)
+
+
+def root(sums: list[int], counts: list[int]) -> bytes:
+    """Of the buckets, as docs/certificate-format.md has it."""
     words = b"".join((one >> 32 * n & 0xFFFF_FFFF).to_bytes(4, "big") for one in sums for n in range(4))
     return hashlib.sha256(words + b"".join(n.to_bytes(8, "big") for n in counts)).digest()

@@ -165,8 +165,8 @@ def test_the_secret_is_not_printed() -> None:
 
 
 def test_the_verifier_shares_no_code() -> None:
-    """Neither imports the other, but for the one place that asks the verifier for its verdict: what both get
-    wrong, each got wrong by itself."""
+    """Neither imports the other, but for the two places that ask the verifier for its verdict, of files and
+    of the log: what both get wrong, each got wrong by itself."""
     folder = Path(plain.__file__).parent
     imports = [
         line for file in folder.glob("*.py") for line in file.read_text().splitlines() if "import" in line
@@ -174,5 +174,24 @@ def test_the_verifier_shares_no_code() -> None:
     assert imports
     assert not [line for line in imports if "truecut" in line and "truecut_verify" not in line]
     issuing = Path(__file__).parents[2] / "src" / "truecut"
-    asking = [file.name for file in issuing.rglob("*.py") if "truecut_verify" in file.read_text()]
-    assert asking == ["certificate_files.py"]
+    asking = {file.name for file in issuing.rglob("*.py") if "truecut_verify" in file.read_text()}
+    assert asking == {"certificate_files.py", "witness.py"}
+
+
+@pytest.mark.parametrize("kind", ["VARCHAR", "DECIMAL(10,2)", "INTEGER[]"])
+def test_many_rows_have_the_digests_that_few_have(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are computed some at a time: keys, sums and kept cells are those of each row by itself."""
+    literals = ["NULL", "repeat('x', 40)", "'a'"] if kind == "VARCHAR" else VALUES[kind][:3]
+    rows = table_of(kind, literals * 7)
+    monkeypatch.setattr("truecut.certificate.digest.SLICE_ROWS", 4)
+    columns = {"id": (1, "INTEGER"), "v": (2, kind)}
+    found = digest_rows(Keyed(SECRET), rows, scope="shop\nmain.t", key=["id"], columns=columns, keep=["v"])
+    expected = plainly(rows, kind)
+    assert [bytes(key) for key in found.keys] == [key for key, _ in expected]
+    assert [number_of(one) for one in found.sums] == [row for _, row in expected]
+    large = [n for n in range(rows.num_rows) if kind == "VARCHAR" and n % 3 == 1]
+    assert not large or found.cells[2].rows.tolist() == large
+    monkeypatch.setattr("truecut.certificate.digest.SLICE_ROWS", 1 << 15)
+    whole = digest_rows(Keyed(SECRET), rows, scope="shop\nmain.t", key=["id"], columns=columns, keep=["v"])
+    assert found.cells[2].rows.tolist() == whole.cells[2].rows.tolist()
+    assert found.cells[2].digests.tolist() == whole.cells[2].digests.tolist()

@@ -12,7 +12,8 @@ import pytest
 from truecut.certificate.chain import chained
 from truecut.certificate.digest import Keyed
 from truecut.certificate.events import Events
-from truecut.certificate.folding import Claim, Folding, Target
+from truecut.certificate.folding import Claim, Folding, Target, ledger_path
+from truecut.certificate.ledger import Ledger
 from truecut.certificate.scope import scope_of
 from truecut.certificate.segment import SegmentWriter, Wanted, columns_text, copy_folder, read_segment
 from truecut.model.cursor import Version
@@ -86,6 +87,64 @@ def test_a_folding_that_breaks_is_unknown_alone(tmp_path: Path, monkeypatch: pyt
     assert claim.verdict == "unknown"
     assert "OutOfMemoryException" in claim.reason
     assert "value" not in claim.reason
+
+
+def test_an_append_table_made_anew_is_found(tmp_path: Path) -> None:
+    """That it is gone, or of other settings, is known to the sink's transaction alone: the segment that was
+    written before it is found by either head."""
+    copy = Appended(tmp_path)
+    copy.seed(ITEMS, beside=False)
+    copy.seed(ITEMS, beside=True)
+    folder = copy_folder(tmp_path, sink="acme", table="main.t")
+    beside = read_segment(folder, copy.head)
+    assert beside is not None
+    copy.head = chained("", str(beside.header))
+    claim = copy.claim(ITEMS)
+    assert (claim.verdict, claim.rows) == ("certified", 1)
+
+
+@pytest.mark.parametrize("error", [duckdb.IOException, duckdb.OutOfMemoryException])
+def test_a_ledger_is_there_after_whatever_hindered_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    """A full disk, too little memory: the claim is unknown, its segments are told, the ledger stays."""
+    copy = Appended(tmp_path)
+    copy.seed(ITEMS, beside=False)
+    copy.claim(ITEMS)
+    path = ledger_path(tmp_path, sink="acme", table="main.t")
+    before = path.read_bytes()
+    copy.seed(ITEMS, beside=True)
+
+    def full(*_: object) -> None:
+        raise error("no space left, with a value")
+
+    with monkeypatch.context() as context:
+        context.setattr(Ledger, "fold", full)
+        claim = copy.claim(ITEMS)
+    assert (claim.verdict, claim.untold, len(claim.segments)) == ("unknown", False, 2)
+    assert "value" not in claim.reason
+    assert path.read_bytes() == before
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
+    copy_folder(tmp_path, sink="acme", table="main.t").joinpath(f"{claim_head(claim)}.parquet").unlink()
+    told = copy.claim(ITEMS)
+    assert (told.verdict, told.untold) == ("unknown", True)
+
+
+def claim_head(claim: Claim) -> str:
+    return Path(claim.segments[0]["files"][0]).stem
+
+
+def test_a_ledger_that_is_hurt_is_made_again(tmp_path: Path) -> None:
+    """Of the evidence, if that is whole; its write-ahead log goes with it."""
+    copy = Appended(tmp_path)
+    copy.seed(ITEMS, beside=False)
+    copy.claim(ITEMS)
+    path = ledger_path(tmp_path, sink="acme", table="main.t")
+    path.write_bytes(path.read_bytes()[:5000] + bytes(5000))
+    path.with_name(f"{path.name}.wal").write_bytes(b"of another file")
+    assert copy.claim(ITEMS).verdict == "certified"
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
+    assert copy.claim(ITEMS).verdict == "certified"
 
 
 def test_a_segment_that_names_no_head_before_it_is_none(tmp_path: Path) -> None:

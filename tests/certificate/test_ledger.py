@@ -71,11 +71,11 @@ def test_a_segment_that_is_gone_or_changed_is_missed(tmp_path: Path) -> None:
     whole = segments_between(folder_of(life), after="", head=life.head)
     assert whole is not None
     assert len(whole) == 4
-    data = bytearray(whole[2].file.read_bytes())
+    data = bytearray(whole[2].files[0].read_bytes())
     data[len(data) // 3] ^= 1
-    whole[2].file.write_bytes(bytes(data))
+    whole[2].files[0].write_bytes(bytes(data))
     assert segments_between(folder_of(life), after="", head=life.head) is None
-    whole[2].file.unlink()
+    whole[2].files[0].unlink()
     assert segments_between(folder_of(life), after="", head=life.head) is None
 
 
@@ -89,7 +89,7 @@ def test_what_contradicts_is_no_state(tmp_path: Path) -> None:
     assert segments is not None
     tried = 0
     for n, segment in enumerate(segments[1:], 1):
-        ops = set(pq.read_table(segment.file).column("op").to_pylist())
+        ops = set(pq.read_table(segment.files[0]).column("op").to_pylist())
         if not ops & {INSERT, DELETE} or TRUNCATE in ops:
             continue
         tried += 1
@@ -105,6 +105,6 @@ def test_events_are_in_the_order_of_place_and_seq(tmp_path: Path) -> None:
     life.window()
     segments = segments_between(folder_of(life), after="", head=life.head)
     assert segments is not None
-    told = pq.read_table(segments[1].file)
+    told = pq.read_table(segments[1].files[0])
     order = list(zip(told.column("place").to_pylist(), told.column("seq").to_pylist(), strict=True))
     assert order == sorted(order)

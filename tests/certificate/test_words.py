@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from tests.verify.issuer import CopyOf, World, position
 from truecut.certificate.words import DOES_NOT_SAY
 from truecut.cli.certificate import command
+from truecut.errors import TruecutError
 from truecut_verify.main import main as verify
 
 PIPELINE = """
@@ -89,6 +90,15 @@ def test_the_archive_explains_itself_and_verifies(tmp_path: Path) -> None:
     assert page.rects == 2
     assert "4712" not in html, "keys are values of rows"
     assert verify([str(target)]) == 5  # one copy is unknown; nothing fails
+
+
+def test_an_archive_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    """With the place, and what to do; not as a fault of ours."""
+    target = tmp_path / "nowhere" / "out.zip"
+    done = CliRunner().invoke(command, ["export", str(made(tmp_path)), "--output", str(target)])
+    assert isinstance(done.exception, TruecutError)
+    assert done.exception.fault.code == "TC7011"
+    assert str(target) in done.exception.fault.message
 
 
 def test_show_draws_the_units_up_to_the_frontier(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -66,6 +68,44 @@ def test_what_the_page_refers_to_is_there() -> None:
     for file, name in named:
         text = (root / file).read_text()
         assert not name or re.search(rf"^def {name}\b", text, re.MULTILINE), f"{file}::{name}"
+
+
+def test_what_stands_for_a_premise_in_production_is_called_there() -> None:
+    """A function that the page names is called by the program, or stands among what only the machine does;
+    and what stands there is not called."""
+    root = PROOFS.parent / "src"
+    trees = {path: ast.parse(path.read_text()) for path in root.rglob("*.py")}
+    named = set(re.findall(r"`src/([\w/]+\.py)::(\w+)`", README))
+    model = set(re.findall(r"`src/([\w/]+\.py)::(\w+)`", _paragraph("What only the machine does")))
+    called = {(file, name) for file, name in named if name in _called(trees, root / file)}
+    uncalled = {one for one in named if one not in called}
+    assert uncalled == {one for one in model if one not in called}
+    assert {name for _, name in uncalled} == {"split", "bracket", "record_unit", "top_level"}
+    assert {"doubts", "ready", "wave", "splice_of", "reach", "asked"} <= {name for _, name in called}
+
+
+def _paragraph(title: str) -> str:
+    return README.split(f"**{title}.**")[1].split("\n- **")[0]
+
+
+def _called(trees: dict[Path, ast.Module], path: Path) -> set[str]:
+    """Functions of a module that other modules use, and those that these use there."""
+    functions = {one.name: one for one in trees[path].body if isinstance(one, ast.FunctionDef)}
+    found = {name for other, tree in trees.items() if other != path for name in _used(tree, path.stem)}
+    waiting = list(found & set(functions))
+    while waiting:
+        inner = {one.id for one in ast.walk(functions[waiting.pop()]) if isinstance(one, ast.Name)}
+        waiting += list((inner & set(functions)) - found)
+        found |= inner
+    return found & set(functions)
+
+
+def _used(tree: ast.Module, module: str) -> Iterator[str]:
+    for one in ast.walk(tree):
+        if isinstance(one, ast.ImportFrom) and (one.module or "").rpartition(".")[2] == module:
+            yield from (alias.name for alias in one.names)
+        if isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name) and one.value.id == module:
+            yield one.attr
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -91,6 +91,8 @@ class CopyOf:
     sink: str
     mode: str = "mirror"
     route: str | None = None
+    route_by: str | None = None
+    called: str | None = None
     edition: int = 0
     at: int = 0
     rows: dict[Any, Row] = field(default_factory=dict)
@@ -177,7 +179,7 @@ class World:
         self.segment(copy, "base", None, upto, events, files)
 
     def mine(self, copy: CopyOf, rows: Sequence[Row]) -> list[Row]:
-        return [row for row in rows if copy.route is None or row["tenant"] == copy.route]
+        return [row for row in rows if copy.route is None or row[copy.route_by or "tenant"] == copy.route]
 
     def changes(self, copy: CopyOf, changes: Sequence[Change], *, upto: int, files: int = 1) -> None:
         """Of the copy's own route already."""
@@ -257,7 +259,11 @@ class World:
         self.number += 1
         rows = self.bend_copies([self.claim(copy) for copy in self.copies])
         name = f"copies/{self.number:010}.parquet"
-        pq.write_table(pa.Table.from_pylist(rows, _COPIES), self.folder / name)
+        schema = _COPIES
+        for later in ("route_by", "called"):
+            if any(later in row for row in rows):
+                schema = schema.append(pa.field(later, pa.string()))
+        pq.write_table(pa.Table.from_pylist(rows, schema), self.folder / name)
         value: Json = {
             "format": "truecut.certificate/1",
             "pipeline": PIPELINE,
@@ -312,7 +318,7 @@ class World:
             "segments": canonical(copy.pending).decode(),
             "units": canonical(copy.units).decode(),
             "sink_version": "",
-        }
+        } | {name: told for name in ("route_by", "called") if (told := getattr(copy, name)) is not None}
 
     def state(self, sink: str) -> str:
         """What the cursor of a sink would hold."""

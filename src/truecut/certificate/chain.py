@@ -25,10 +25,18 @@ class Header:
     sink: str
     table: str
     upto: str
+    splice_sha256: str = ""  # of the evidence of its units, where it has that
+
+    def told(self) -> dict[str, Any]:
+        """As JSON documents hold it."""
+        found = asdict(self)
+        if not self.splice_sha256:
+            del found["splice_sha256"]
+        return found
 
     def __str__(self) -> str:
         """As it is chained."""
-        return canonical(asdict(self))
+        return canonical(self.told())
 
     @classmethod
     def parse(cls, text: str) -> Header:

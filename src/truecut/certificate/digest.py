@@ -17,16 +17,17 @@ import pyarrow as pa
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from truecut.certificate.encoding import Encoded, encode, spread
-from truecut.model.types import parse
+from truecut.model.types import Type, parse
 
 BLOCK = 16
 BUCKETS = 1 << 12
+SLICE_ROWS = 1 << 15
 MODULUS = 1 << 128
 
 Blocks = npt.NDArray[np.uint8]  # rows of sixteen bytes
 Limbs = npt.NDArray[np.uint64]  # of a number, the lowest 32 bits first
 
-_CELL, _KEY, _ROW = b"C", b"K", b"R"
+_CELL, _KEY, _ROW, _ROUTE = b"C", b"K", b"R", b"T"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,9 @@ class Keyed:
         """Each block by itself."""
         # ECB of blocks that are chained below: the mode of a MAC, not of a message.
         cipher = Cipher(algorithms.AES128(self.secret), modes.ECB()).encryptor()
-        return np.frombuffer(cipher.update(blocks.tobytes()), np.uint8).reshape(-1, BLOCK)
+        encrypted = np.empty(blocks.size + BLOCK - 1, np.uint8)  # OpenSSL wants room for a block more
+        cipher.update_into(np.ascontiguousarray(blocks).reshape(-1).data, encrypted.data)
+        return encrypted[: blocks.size].reshape(-1, BLOCK)
 
 
 KEPT_BYTES_MIN = 17  # a source leaves out large values only: the digests of the others need not be kept
@@ -91,7 +94,22 @@ def digest_rows(
 ) -> Rows:
     """`columns`: name → the column's lasting number and its type; those of the key are in it, too. `keep`:
     columns whose large values have their digests told by themselves."""
-    tag = scope_tag(scope)
+    told = {name: (number, parse(kind)) for name, (number, kind) in columns.items()}
+    # Some at a time, which stay in the processor's cache. The values of a list are not cut with its rows.
+    step = SLICE_ROWS if all(kind.kind == "scalar" for _, kind in told.values()) else max(1, rows.num_rows)
+    slices = [rows.slice(start, step) for start in range(0, rows.num_rows, step)] or [rows]
+    parts = [_digested(keyed, part, scope_tag(scope), key, told, keep) for part in slices]
+    return parts[0] if len(parts) == 1 else _joined(parts)
+
+
+def _digested(
+    keyed: Keyed,
+    rows: pa.Table,
+    tag: bytes,
+    key: Sequence[str],
+    columns: Mapping[str, tuple[int, Type]],
+    keep: Collection[str],
+) -> Rows:
     batch = rows.combine_chunks()
     arrays = {name: _one(batch, name) for name in columns}
     keys = _keys(keyed, tag, [(arrays[name], columns[name][1]) for name in key], batch.num_rows)
@@ -100,13 +118,42 @@ def digest_rows(
     for name, (number, kind) in columns.items():
         if name in key:
             continue
-        encoded = encode(arrays[name], parse(kind))
+        encoded = encode(arrays[name], kind)
         blocks = _cells(keyed, _header(keyed, _CELL, number, tag), keys, encoded)
-        sums = carried(sums + _where_there(blocks, encoded))
+        _add(sums, blocks, encoded)
         if name in keep:
             large = np.nonzero(encoded.lengths >= KEPT_BYTES_MIN)[0]
             kept[number] = Cells(large, blocks[large])
-    return Rows(keys, sums, kept)
+    return Rows(keys, carried(sums), kept)  # fewer than 2^32 columns: no limb overflows before
+
+
+def route_digests(keyed: Keyed, texts: pa.Array | pa.ChunkedArray, *, scope: str) -> pa.Array:
+    """Of the text in each row's route column; NULL where that is NULL. Few texts are of many rows."""
+    array = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+    encoded = array.dictionary_encode()
+    body = encode(encoded.dictionary, parse("VARCHAR"))
+    state = np.repeat(_header(keyed, _ROUTE, 0, scope_tag(scope)), len(encoded.dictionary), axis=0)
+    blocks = _bodies(keyed, state, body)
+    digests = pa.Array.from_buffers(
+        pa.binary(BLOCK), len(blocks), [None, pa.py_buffer(np.ascontiguousarray(blocks))]
+    )
+    return digests.take(encoded.indices)
+
+
+def _joined(parts: Sequence[Rows]) -> Rows:
+    """Slices, one after the other."""
+    starts = np.cumsum([0, *(len(part.keys) for part in parts)])
+    cells = {
+        number: Cells(
+            np.concatenate(
+                [part.cells[number].rows + start for part, start in zip(parts, starts, strict=False)]
+            ),
+            np.concatenate([part.cells[number].digests for part in parts]),
+        )
+        for number in parts[0].cells
+    }
+    sums = np.concatenate([part.sums for part in parts])
+    return Rows(np.concatenate([part.keys for part in parts]), sums, cells)
 
 
 def _one(batch: pa.Table, name: str) -> pa.Array:
@@ -124,15 +171,16 @@ def _header(keyed: Keyed, kind: bytes, column: int, tag: bytes) -> Blocks:
 
 
 def _chained(keyed: Keyed, state: Blocks, blocks: Blocks) -> Blocks:
-    return keyed.encrypt(state ^ blocks)
+    mixed = state.view(np.uint64) ^ np.ascontiguousarray(blocks).view(np.uint64)
+    return keyed.encrypt(mixed.view(np.uint8))
 
 
-def _keys(keyed: Keyed, tag: bytes, parts: Sequence[tuple[pa.Array, str]], count: int) -> Blocks:
+def _keys(keyed: Keyed, tag: bytes, parts: Sequence[tuple[pa.Array, Type]], count: int) -> Blocks:
     """The digest of each row's key."""
     if len(parts) == 1:
-        encoded = encode(parts[0][0], parse(parts[0][1]))
+        encoded = encode(*parts[0])
     else:
-        encoded = _items_joined([encode(array, parse(kind)) for array, kind in parts], count)
+        encoded = _items_joined([encode(array, kind) for array, kind in parts], count)
     state = np.repeat(_header(keyed, _KEY, 0, tag), count, axis=0)
     return _bodies(keyed, state, encoded)
 
@@ -158,11 +206,13 @@ def _cells(keyed: Keyed, header: Blocks, keys: Blocks, encoded: Encoded) -> Bloc
     return _bodies(keyed, _chained(keyed, header, keys), encoded)
 
 
-def _where_there(blocks: Blocks, encoded: Encoded) -> Limbs:
-    """As numbers; 0 for NULL."""
-    found = as_limbs(blocks)
-    found[~encoded.there] = 0
-    return found
+def _add(sums: Limbs, blocks: Blocks, encoded: Encoded) -> None:
+    """As numbers, limb by limb; NULL counts nothing."""
+    limbs = blocks.view(">u4")[:, ::-1]
+    if encoded.there.all():
+        sums += limbs
+    else:
+        np.add(sums, limbs, out=sums, where=encoded.there[:, None])
 
 
 def _bodies(keyed: Keyed, state: Blocks, encoded: Encoded) -> Blocks:
@@ -173,17 +223,18 @@ def _bodies(keyed: Keyed, state: Blocks, encoded: Encoded) -> Blocks:
     lengths = encoded.lengths
     if not len(lengths):
         return state
+    longest = int(lengths.max())
     heads = (lengths | encoded.there.astype(np.int64) << 56).astype(">i8").view(np.uint8).reshape(-1, 8)
-    if lengths.min() == lengths.max():
+    if lengths.min() == longest:
         return _even_bodies(keyed, state, heads, encoded.data.reshape(len(lengths), -1))
     counts = (lengths + 8 + BLOCK - 1) // BLOCK
     starts = np.concatenate(([0], np.cumsum(counts)))
     padded = np.zeros((int(starts[-1]), BLOCK), np.uint8)
     padded[starts[:-1], :8] = heads
     padded.reshape(-1)[spread(starts[:-1] * BLOCK + 8, lengths)] = encoded.data
-    state = state.copy()
+    state = _chained(keyed, state, padded[starts[:-1]])  # each has one block at least
     going = np.arange(len(lengths))
-    for number in range(int(counts.max())):
+    for number in range(1, int(counts.max())):
         going = going[counts[going] > number]
         state[going] = _chained(keyed, state[going], padded[starts[going] + number])
     return state

@@ -118,15 +118,16 @@ def _events(
         rows.column(PLACE).combine_chunks(),
         rows.column(SEQ).combine_chunks(),
         pa.array(ops, pa.uint8()),
-        _blocks(found.keys, keyless),
-        _blocks(as_blocks(found.sums), rowless),
+        blocks_array(found.keys, keyless),
+        blocks_array(as_blocks(found.sums), rowless),
         absent,
         cells,
     ]
     return pa.table(columns, schema=SCHEMA)
 
 
-def _blocks(blocks: npt.NDArray[np.uint8], none: Mask) -> pa.Array:
+def blocks_array(blocks: npt.NDArray[np.uint8], none: Mask) -> pa.Array:
+    """Digests as a column; NULL where there is none."""
     valid = None if not none.any() else pa.array(~none).buffers()[1]
     data = pa.py_buffer(np.ascontiguousarray(blocks))
     return pa.Array.from_buffers(DIGEST, len(blocks), [valid, data])
@@ -150,7 +151,7 @@ def _cells(found: Rows, gone: Mask) -> pa.Array:
     order = np.argsort(owners, kind="stable")
     order = order[~gone[owners[order]]]
     column = pa.array(np.concatenate(numbers or [np.zeros(0, np.uint32)])[order], pa.uint32())
-    digest = _blocks(digests[order], np.zeros(len(order), np.bool_))
+    digest = blocks_array(digests[order], np.zeros(len(order), np.bool_))
     values = pa.StructArray.from_arrays([column, digest], fields=list(CELL))
     counts = np.bincount(owners[order], minlength=len(gone))
     offsets = pa.array(np.concatenate(([0], np.cumsum(counts))).astype(np.int32), pa.int32())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from truecut.certificate.segment import Segment, copy_folder, segments_between
 from truecut.model.table import Mode
 
 LEDGERS = "ledgers"
+AGAIN = ".again"  # a ledger on its way to take the place of one that cannot be used
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class Claim:
     rows: int
     root: bytes | None
     segments: tuple[dict[str, Any], ...]  # headers, with their files, since the last certificate
+    untold: bool = False  # what led to the copy's head is not among them, and cannot be: no head is told
+    units: str = "[]"  # that the last base among these was read in, as canonical JSON
 
 
 def ledger_path(folder: Path, *, sink: str, table: str) -> Path:
@@ -69,17 +72,38 @@ class Folding:
             )
         path = ledger_path(Path(self.folder), sink=target.sink, table=target.table)
         path.parent.mkdir(parents=True, exist_ok=True)
-        told = self._segments(target.since)
+        segments = self._segments(target.since)
+        if segments is None:
+            return _unknown("a segment of its evidence is missing, or is not what it was", untold=True)
         try:
-            with Ledger.open(path, target.mode, read_only=False) as ledger:
-                claim = self._folded(ledger)
-        except duckdb.Error:  # hurt, or of another version: it is made again
-            path.unlink(missing_ok=True)
-            with Ledger.open(path, target.mode, read_only=False) as ledger:
-                claim = self._folded(ledger)
-        if told is None:
-            return _unknown("a segment of its evidence is missing, or is not what it was")
-        return replace(claim, segments=tuple(self._told(one) for one in told))
+            claim = self._claimed(path)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the claim is unknown
+            claim = unforeseen(error)
+        bases = [one.beside.units for one in segments if one.header.kind == "base"]
+        told = tuple(self._told(one) for one in segments)
+        return replace(claim, untold=False, segments=told, units=bases[-1] if bases else "[]")
+
+    def _claimed(self, path: Path) -> Claim:
+        """By the copy's ledger; by one that is made again of all evidence where that cannot be used. It takes
+        the other's place only where it knows: what hurt the first one (a full disk) may hurt the second."""
+        try:
+            return self._folded_in(path)
+        except duckdb.Error as error:
+            again = path.with_suffix(AGAIN)
+            _remove(again)
+            try:
+                claim = self._folded_in(again)
+                if claim.verdict != "certified":
+                    raise error
+                _journal_of(path).unlink(missing_ok=True)  # it is not of the file that comes
+                again.replace(path)
+            finally:
+                _remove(again)
+            return claim
+
+    def _folded_in(self, path: Path) -> Claim:
+        with Ledger.open(path, self.target.mode, read_only=False) as ledger:
+            return self._folded(ledger)
 
     def _folded(self, ledger: Ledger) -> Claim:
         target, standing = self.target, ledger.standing
@@ -100,7 +124,7 @@ class Folding:
         columns = [one.columns for one in segments] + [target.columns]
         if not anew and standing.evidence != NO_HEAD:
             columns.insert(0, standing.columns)
-        if not _continue(columns):
+        if not are_continued(columns):
             reason = "its columns changed; copy it again, or verify it against the source"
             return self._doubted(ledger, to, reason)
         try:
@@ -118,7 +142,11 @@ class Folding:
         return segments_between(folder, after=after, head=self.target.evidence)
 
     def _told(self, segment: Segment) -> dict[str, Any]:
-        return asdict(segment.header) | {"files": [os.path.relpath(segment.file, self.folder)]}
+        found: dict[str, Any] = segment.header.told()
+        found["files"] = [os.path.relpath(file, self.folder) for file in segment.files]
+        if segment.beside.splice:
+            found["splice"] = json.loads(segment.beside.splice)
+        return found
 
 
 def _claim(ledger: Ledger) -> Claim:
@@ -128,14 +156,24 @@ def _claim(ledger: Ledger) -> Claim:
 
 def unforeseen(error: Exception) -> Claim:
     """Of a folding that broke: the others go on. Only the class is told, a text may hold anything."""
-    return _unknown(f"its evidence could not be folded: unexpected {type(error).__name__}")
+    return _unknown(f"its evidence could not be folded: unexpected {type(error).__name__}", untold=True)
 
 
-def _unknown(reason: str) -> Claim:
-    return Claim("unknown", reason, 0, None, ())
+def _unknown(reason: str, *, untold: bool = False) -> Claim:
+    return Claim("unknown", reason, 0, None, (), untold=untold)
 
 
-def _continue(columns: list[str]) -> bool:
+def _journal_of(ledger: Path) -> Path:
+    """DuckDB's write-ahead log of the file."""
+    return ledger.with_name(f"{ledger.name}.wal")
+
+
+def _remove(ledger: Path) -> None:
+    for path in (ledger, _journal_of(ledger)):
+        path.unlink(missing_ok=True)
+
+
+def are_continued(columns: list[str]) -> bool:
     """Whether rows that nobody touched have the same digests all along: renames, and columns that old rows
     have NULL in."""
     shapes = [{number: (form, initial) for _, number, form, initial in json.loads(one)} for one in columns]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 FORMAT = "truecut.certificate/1"
 COPIES = "copies"
+RECENT = 100  # certificates that are looked through
 ASSUMED = {
     True: ("log-complete", "read-total", "rows-locked", "collation", "secret-kept"),
     False: ("log-complete", "read-total", "secret-kept"),
@@ -41,6 +43,8 @@ SCHEMA = pa.schema(
         pa.field("rows", pa.int64()),
         pa.field("root", pa.binary(32)),
         *(pa.field(name, pa.string()) for name in _TEXTS.split()[11:]),
+        pa.field("route_by", pa.string()),
+        pa.field("called", pa.string()),
     ]
 )
 Copies = Mapping[tuple[str, str], Mapping[str, Any]]  # (table, sink) → the row of the table of copies
@@ -80,6 +84,34 @@ def last_readable(folder: Path) -> Issued:
         ) from error
 
 
+def recent(folder: Path, last: Issued, digest: str) -> Issued | None:
+    """The certificate of this digest, if it is one of the last few."""
+    number, known, previous = last.number, last.digest, str(last.document.get("previous", ""))
+    try:
+        while known != digest and number > max(1, last.number - RECENT):
+            number, known = number - 1, previous
+            previous = json.loads(_path(folder, number).read_bytes())["previous"]
+        return read_issued(_path(folder, number)) if digest and known == digest else None
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
+        return None
+
+
+def told_of(folder: Path, digest: str) -> bool | None:
+    """Whether a certificate of this digest is in the folder, or was the one before the first there; None: it
+    may have been among those that were trimmed."""
+    first: Mapping[str, Any] = {"number": 1}
+    for path in reversed(certificate_paths(folder)):
+        raw = path.read_bytes().removesuffix(b"\n")
+        first = json.loads(raw)
+        if digest in (hashlib.sha256(raw).hexdigest(), first["previous"]):
+            return True
+    return None if first["number"] > 1 else False
+
+
+def _path(folder: Path, number: int) -> Path:
+    return folder / f"{number:010d}.json"
+
+
 def read_issued(path: Path) -> Issued:
     """A certificate, and what it claims."""
     raw = path.read_bytes().removesuffix(b"\n")
@@ -99,8 +131,11 @@ def issue(
     captured: bool,
     copies: Sequence[Mapping[str, Any]],
     issued_at: str,
+    next_key: str | None = None,
+    kept_from: int = 1,
 ) -> Issued | None:
-    """The next certificate; None where somebody else has issued one with its number."""
+    """The next certificate; None where somebody else has issued one with its number. `next_key`: the raw
+    public key, hexadecimal, that signs from the one after it on. `kept_from`: what is before it may go."""
     number = before.number + 1
     rows = sorted(copies, key=lambda row: (row["table"], row["sink"]))
     file, sha256 = _keep_copies(folder, number, rows)
@@ -117,11 +152,15 @@ def issue(
         "issued_at": issued_at,
         "key": signer.public_hash,
     }
+    if next_key is not None:
+        told["next_key"] = next_key
+    if (first := max(kept_from, before.document.get("kept_from", 1))) > 1:
+        told["kept_from"] = first
     told["signature"] = signer.signature(canonical(told))
     raw = canonical(told).encode()
     made = durable.write(folder, raw + b"\n")
     failpoint("certificate_written")
-    if not durable.keep_first(made, folder / f"{number:010d}.json"):
+    if not durable.keep_first(made, _path(folder, number)):
         return None
     failpoint("certificate_kept")
     kept = {(row["table"], row["sink"]): row for row in rows}
@@ -139,3 +178,30 @@ def _keep_copies(folder: Path, number: int, rows: Sequence[Mapping[str, Any]]) -
     durable.keep(durable.write(folder / COPIES, data), folder / name)
     failpoint("copies_kept")
     return name, sha256
+
+
+def with_units(folder: Path, issued: Issued) -> Issued:
+    """The certificate, each copy with the units that its base was read in: these stand where the base was
+    told, which is where its edition was told first."""
+    paths = [path for path in certificate_paths(folder) if int(path.stem) <= issued.number]
+    copies = {key: {**row, "units": _units(paths, key, row)} for key, row in issued.copies.items()}
+    return replace(issued, copies=copies)
+
+
+def _units(paths: Sequence[Path], key: tuple[str, str], row: Mapping[str, Any]) -> str:
+    """By halving: editions grow. Where they do not (a sink was lost), or what told it was trimmed, there is
+    no picture of them."""
+
+    def edition(path: Path) -> int:
+        try:
+            told = read_issued(path).copies.get(key)
+        except (OSError, ValueError, KeyError, pa.ArrowException):  # a run trims meanwhile
+            return 0
+        return 0 if told is None else int(told["edition"])
+
+    first = bisect_left(paths, row["edition"], key=edition)
+    try:
+        told = read_issued(paths[first]).copies[key] if first < len(paths) else row
+    except (OSError, ValueError, KeyError, pa.ArrowException):
+        return "[]"
+    return str(told["units"]) if told["edition"] == row["edition"] else "[]"

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from truecut.certificate.chain import NO_HEAD
 from truecut.certificate.digest import BUCKETS, Buckets, as_blocks, as_limbs, carried
+from truecut.certificate.event_file import GROUP_ROWS
 from truecut.certificate.segment import Segment, batches_of
 from truecut.failpoint import failpoint
 from truecut.model.change import DELETE, INSERT, READ, TRUNCATE, UPDATE
@@ -62,6 +63,8 @@ class Ledger:
         self._connection = connection
         self._mode = mode
         self._overlaid: Buckets | None = None  # the state is that of further segments
+        self._has_taken = False  # some values are those of before
+        self._final = "final"  # the last event of each key that was touched, whole
 
     @classmethod
     @contextmanager
@@ -102,8 +105,9 @@ class Ledger:
             rows = f"SELECT {columns} FROM l.rows {where}"
         else:
             rows = (
-                f"SELECT {columns} FROM l.rows ANTI JOIN touched USING (high, low) {where} AND NOT "
-                f"(SELECT emptied FROM how) UNION ALL SELECT {columns} FROM final {where} AND op <> {DELETE}"
+                f"SELECT {columns} FROM l.rows ANTI JOIN {self._final} f USING (high, low) {where} "
+                f"AND NOT (SELECT emptied FROM how) "
+                f"UNION ALL SELECT {columns} FROM {self._final} {where} AND op <> {DELETE}"
             )
         found = self._connection.execute(f"SELECT * FROM ({rows}) ORDER BY high, low").to_arrow_table()
         return _told(found)
@@ -166,19 +170,24 @@ class Ledger:
 
     def _replace(self, base: Segment, buckets: Buckets) -> None:
         """The whole content."""
-        self._connection.execute("DELETE FROM l.rows")
-        self._connection.execute("DELETE FROM l.cells")
-        self._stage([base], None)
-        if self._one(f"SELECT count(*) FROM events WHERE op <> {READ} OR len(absent) > 0"):
-            raise Contradiction("a base holds something else than whole rows")
-        if self._one("SELECT count(*) - count(DISTINCT (high, low)) FROM events"):
+        run = self._connection.execute
+        run("DELETE FROM l.rows")
+        run("DELETE FROM l.cells")
+        for batch in batches_of(base):
+            if (batch.column("op").to_numpy() != READ).any() or _is_any(batch.column("absent")):
+                raise Contradiction("a base holds something else than whole rows")
+            staged, _ = _staged(batch, 0, 0)
+            self._connection.register("arriving", staged)
+            run(f"INSERT INTO l.rows SELECT high, low, {', '.join(_ROW)} FROM arriving")
+            if _is_any(batch.column("cells")):
+                run(
+                    "INSERT INTO l.cells SELECT high, low, c.column, c.digest "
+                    "FROM (SELECT high, low, unnest(cells) AS c FROM arriving)"
+                )
+            self._connection.unregister("arriving")
+            buckets.merge(_summed(staged))
+        if self._one(f"SELECT count(*) FROM ({_twice('l.rows', 'high, low')})"):
             raise Contradiction("a key stands twice in a base")
-        self._connection.execute(f"INSERT INTO l.rows SELECT high, low, {', '.join(_ROW)} FROM events")
-        self._connection.execute(
-            "INSERT INTO l.cells SELECT high, low, c.column, c.digest "
-            "FROM (SELECT high, low, unnest(cells) AS c FROM events)"
-        )
-        buckets.merge(self._sums("events"))
 
     def _take(self, segments: Sequence[Segment], buckets: Buckets) -> None:
         """Changes."""
@@ -188,11 +197,16 @@ class Ledger:
         self._resolve()
         self._sum_up(buckets)
         run = self._connection.execute
-        for table in ("rows", "cells"):
-            run(f"DELETE FROM l.{table} WHERE (SELECT emptied FROM how)")
-            run(f"DELETE FROM l.{table} t USING touched k WHERE t.high = k.high AND t.low = k.low")
-        run(f"INSERT INTO l.rows SELECT high, low, {', '.join(_ROW)} FROM final WHERE op <> {DELETE}")
-        run("INSERT INTO l.cells SELECT * FROM final_cells")
+        if self._one("SELECT emptied FROM how"):
+            run("DELETE FROM l.rows")
+            run("DELETE FROM l.cells")
+        else:
+            run("DELETE FROM l.rows WHERE rowid IN (SELECT place FROM met WHERE place IS NOT NULL)")
+            if self._one("SELECT count(*) FROM (FROM l.cells LIMIT 1)"):
+                run(f"DELETE FROM l.cells t USING {self._final} k WHERE t.high = k.high AND t.low = k.low")
+        run(f"INSERT INTO l.rows SELECT high, low, {', '.join(_ROW)} FROM {self._final} WHERE op <> {DELETE}")
+        if self._has_taken or self._one(f"SELECT count(*) FROM {self._final} WHERE len(cells) > 0"):
+            run(f"INSERT INTO l.cells SELECT * FROM ({self._final_cells()})")
 
     def _stage(self, segments: Sequence[Segment], upto: int | None) -> None:
         """Their events, numbered in their order."""
@@ -212,33 +226,66 @@ class Ledger:
         )
 
     def _resolve(self) -> None:
-        """`final`: the last event of each key that was touched, whole; `touched`: the keys; `final_cells`."""
-        contradictions = self._one(
-            f"""SELECT count(*) FROM (
-                SELECT op, CASE WHEN before IS NULL THEN there AND epoch = 0 ELSE before <> {DELETE} END live
-                FROM (SELECT e.op, e.epoch, r.high IS NOT NULL AS there,
-                             lag(e.op) OVER (PARTITION BY e.epoch, e.high, e.low ORDER BY e.o) AS before
-                      FROM events e LEFT JOIN l.rows r ON e.high = r.high AND e.low = r.low
-                      WHERE e.op <> {TRUNCATE}))
-            WHERE (op IN ({INSERT}, {READ})) = live"""
-        )
-        if contradictions:
-            raise Contradiction(f"{contradictions} changes contradict what was there before them")
+        """`_final`: the last event of each key that was touched; `met`: the first, and the row that it met.
+
+        Most keys have one event: only the others are put in order. Where values were left out, all are.
+        """
         run = self._connection.execute
-        run(
-            f"CREATE OR REPLACE TEMP TABLE numbered AS SELECT *, "
-            "row_number() OVER (PARTITION BY high, low ORDER BY o) AS i, "
-            "count(*) OVER (PARTITION BY high, low) AS j FROM events "
-            f"WHERE op <> {TRUNCATE} AND epoch = (SELECT last FROM how)"
-        )
-        run("CREATE OR REPLACE TEMP TABLE final AS SELECT * EXCLUDE (o, epoch, i) FROM numbered WHERE i = j")
-        run("CREATE OR REPLACE TEMP TABLE touched AS SELECT high, low FROM final")
-        run(
-            "CREATE OR REPLACE TEMP TABLE final_cells AS SELECT high, low, c.column AS col, c.digest "
-            "FROM (SELECT high, low, unnest(cells) AS c FROM final)"
-        )
-        if self._one("SELECT count(*) FROM events WHERE len(absent) > 0"):
+        changes = f"(SELECT * FROM events WHERE op <> {TRUNCATE})"
+        left_out = bool(self._one("SELECT count(*) FROM events WHERE len(absent) > 0"))
+        run(f"CREATE OR REPLACE TEMP TABLE many AS {_twice(changes, 'epoch, high, low')}")
+        firsts = f"(SELECT op, epoch, high, low FROM {changes})"
+        self._final = f"(SELECT * FROM {changes} WHERE epoch = (SELECT last FROM how))"
+        if left_out or self._one("SELECT count(*) FROM many"):
+            join = "" if left_out else "SEMI JOIN many USING (epoch, high, low)"
+            run(
+                "CREATE OR REPLACE TEMP TABLE numbered AS SELECT *, row_number() OVER keyed AS i, "
+                "count(*) OVER (PARTITION BY epoch, high, low) AS j, lag(op) OVER keyed AS before "
+                f"FROM {changes} {join} WINDOW keyed AS (PARTITION BY epoch, high, low ORDER BY o)"
+            )
+            alone = f"(SELECT * FROM {changes} ANTI JOIN numbered USING (epoch, high, low))"
+            firsts = (
+                f"(SELECT op, epoch, high, low FROM {alone} "
+                "UNION ALL SELECT op, epoch, high, low FROM numbered WHERE i = 1)"
+            )
+            self._check_order()
+            run(
+                f"CREATE OR REPLACE TEMP TABLE final AS SELECT * FROM (SELECT * FROM {alone} UNION ALL "
+                "SELECT * EXCLUDE (i, j, before) FROM numbered WHERE i = j) "
+                "WHERE epoch = (SELECT last FROM how)"
+            )
+            self._final = "final"
+        self._meet(firsts)
+        if left_out:
             self._complete()
+
+    def _check_order(self) -> None:
+        wrong = self._one(
+            f"SELECT count(*) FROM numbered WHERE i > 1 AND (op IN ({INSERT}, {READ})) = (before <> {DELETE})"
+        )
+        if wrong:
+            raise _contradicting(wrong)
+
+    def _meet(self, firsts: str) -> None:
+        """The first event of each key beside the row that is there: none behind a truncate."""
+        # The condition on the epoch is not the join's: DuckDB would compare every event with every row.
+        self._connection.execute(
+            f"CREATE OR REPLACE TEMP TABLE met AS SELECT f.op, f.high, r.rowid AS place, "
+            f"{', '.join('r.' + r for r in _ROW)} FROM (SELECT * FROM {firsts} WHERE epoch = 0) f "
+            "LEFT JOIN l.rows r ON f.high = r.high AND f.low = r.low"
+        )
+        begins = f"op IN ({INSERT}, {READ})"
+        wrong = self._one(f"SELECT count(*) FROM met WHERE ({begins}) = (place IS NOT NULL)")
+        wrong += self._one(f"SELECT count(*) FROM {firsts} WHERE epoch > 0 AND NOT {begins}")
+        if wrong:
+            raise _contradicting(wrong)
+
+    def _final_cells(self) -> str:
+        return (
+            "SELECT high, low, c.column AS col, c.digest "
+            f"FROM (SELECT high, low, unnest(cells) AS c FROM {self._final})"
+            + (" UNION ALL SELECT high, low, col, digest FROM taken" if self._has_taken else "")
+        )
 
     def _complete(self) -> None:
         """Values that the last event of a key did not tell are those of the latest event before it that did,
@@ -247,11 +294,12 @@ class Ledger:
             raise Contradiction("a row that moved was not told whole")
         self._connection.execute(
             f"""CREATE OR REPLACE TEMP TABLE taken AS
-            WITH begun AS (SELECT high, low, max(i) AS s FROM numbered WHERE op IN ({INSERT}, {READ})
+            WITH latest AS (SELECT * FROM numbered WHERE epoch = (SELECT last FROM how)),
+            begun AS (SELECT high, low, max(i) AS s FROM latest WHERE op IN ({INSERT}, {READ})
                           GROUP BY ALL),
             told AS (SELECT high, low, i, c.column AS col, c.digest AS digest
-                     FROM (SELECT high, low, i, unnest(cells) AS c FROM numbered)),
-            untold AS (SELECT high, low, i, j, unnest(absent) AS col FROM numbered),
+                     FROM (SELECT high, low, i, unnest(cells) AS c FROM latest)),
+            untold AS (SELECT high, low, i, j, unnest(absent) AS col FROM latest),
             need AS (SELECT u.high, u.low, u.j, u.col, coalesce(b.s, 0) AS s
                      FROM untold u LEFT JOIN begun b USING (high, low) WHERE u.i = u.j),
             source AS (SELECT n.high, n.low, n.col, any_value(n.j) AS j, any_value(n.s) AS s,
@@ -269,7 +317,7 @@ class Ledger:
         if self._one("SELECT count(*) FROM taken WHERE digest IS NULL OR NOT whole"):
             raise Contradiction("a value that was left out is not known from before")
         self._add_taken()
-        self._connection.execute("INSERT INTO final_cells SELECT high, low, col, digest FROM taken")
+        self._has_taken = True
 
     def _add_taken(self) -> None:
         found = self._connection.execute(
@@ -299,20 +347,14 @@ class Ledger:
             empty = Buckets.empty()
             buckets.sums, buckets.counts = empty.sums, empty.counts
         else:
-            buckets.take_off(self._sums("(SELECT r.* FROM l.rows r SEMI JOIN touched USING (high, low))"))
-        buckets.merge(self._sums(f"(SELECT * FROM final WHERE op <> {DELETE})"))
+            buckets.take_off(self._sums("met WHERE place IS NOT NULL"))
+        buckets.merge(self._sums(f"{self._final} WHERE op <> {DELETE}"))
 
     def _sums(self, rows: str) -> Buckets:
-        totals = ", ".join(f"sum({r})::UBIGINT AS {r}" for r in _ROW)
-        found = self._connection.execute(
-            f"SELECT (high >> 52)::BIGINT AS bucket, count(*) AS n, {totals} FROM {rows} GROUP BY 1"
-        ).to_arrow_table()
         summed = Buckets.empty()
-        at = found.column("bucket").to_numpy()
-        summed.counts[at] = found.column("n").to_numpy()
-        for n, r in enumerate(_ROW):
-            summed.sums[at, n] = found.column(r).to_numpy()
-        summed.sums = carried(summed.sums)
+        found = self._connection.execute(f"SELECT high, {', '.join(_ROW)} FROM {rows}")
+        for batch in found.to_arrow_reader(GROUP_ROWS):
+            summed.merge(_summed(batch))
         return summed
 
     def _one(self, sql: str) -> Any:
@@ -324,6 +366,32 @@ class Ledger:
 def begins(segment: Segment, mode: Mode) -> bool:
     """Whether nothing counts that was before it. A seed of an append table may stand beside its rows."""
     return segment.header.kind == "base" and (mode == "mirror" or segment.previous == NO_HEAD)
+
+
+def _twice(rows: str, key: str) -> str:
+    """The keys that stand there more than once."""
+    return f"SELECT {key} FROM {rows} GROUP BY {key} HAVING count(*) > 1"
+
+
+def _contradicting(changes: int) -> Contradiction:
+    return Contradiction(f"{changes} changes contradict what was there before them")
+
+
+def _is_any(lists: pa.Array) -> bool:
+    """Whether one of them has something in it."""
+    return bool(lists.null_count < len(lists)) and len(lists.flatten()) > 0
+
+
+def _summed(rows: pa.Table | pa.RecordBatch) -> Buckets:
+    """At most GROUP_ROWS of them: in so few, sums of 32 bits are whole numbers that a float holds."""
+    at = (rows.column("high").to_numpy() >> np.uint64(52)).astype(np.int64)
+    summed = Buckets.empty()
+    summed.counts += np.bincount(at, minlength=BUCKETS)
+    for n, name in enumerate(_ROW):
+        limbs = np.bincount(at, rows.column(name).to_numpy(), BUCKETS)
+        summed.sums[:, n] = limbs.astype(np.uint64)
+    summed.sums = carried(summed.sums)
+    return summed
 
 
 def _staged(batch: pa.RecordBatch, number: int, epoch: int) -> tuple[pa.Table, int]:
@@ -358,13 +426,7 @@ def _add_all(buckets: Buckets, segments: Sequence[Segment], upto: int | None) ->
         for batch in batches_of(segment):
             if upto is not None:
                 batch = batch.filter(pa.array(batch.column("place").to_numpy() <= np.uint64(upto)))
-            keys, limbs = _blocks_of(batch.column("key")), as_limbs(_blocks_of(batch.column("row")))
-            at = (keys[:, 0].astype(np.int64) << 8 | keys[:, 1]) >> 4
-            arrived = Buckets.empty()
-            np.add.at(arrived.sums, at, limbs)
-            np.add.at(arrived.counts, at, 1)
-            arrived.sums = carried(arrived.sums)
-            buckets.merge(arrived)
+            buckets.merge(_summed(_staged(batch, 0, 0)[0]))
 
 
 def _told(found: pa.Table) -> pa.Table:

@@ -3,19 +3,21 @@
 Promises: a segment is there, whole and synced, before its order commits; no second pass over the rows; memory
 is bounded (rows of changes beyond SORTED_ROWS_MAX go to disk to be sorted there). The file's name is the
 head of the copy's chain with this segment, so whoever knows a cursor's head finds the segment and, by what
-stands in it, the one before. Files of an attempt that has no effect are orphans.
+stands in it, the one before; and the other files of a base that many tasks have written (`base_pieces`).
+Files of an attempt that has no effect are orphans.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Literal
 
 import duckdb
 import numpy as np
@@ -25,6 +27,7 @@ import pyarrow.parquet as pq
 from truecut.certificate import durable
 from truecut.certificate.chain import NO_HEAD, Header, canonical, chained, hash_of_hashes
 from truecut.certificate.digest import Keyed
+from truecut.certificate.event_file import GROUP_ROWS, EventFile
 from truecut.certificate.events import SCHEMA, Events
 from truecut.certificate.forms import form_of
 from truecut.certificate.scope import scope_text
@@ -34,9 +37,9 @@ from truecut.model.table import Column
 
 EVIDENCE, SECRET = "evidence", "secret"
 SORTED_ROWS_MAX = 1 << 20  # of changes in memory
-GROUP_ROWS = 1 << 17
-_COMPRESSION = {"place": "zstd", "seq": "zstd", "op": "zstd"}  # digests are as good as random
 _PREVIOUS, _ABOUT, _COLUMNS = b"truecut.previous", b"truecut.about", b"truecut.columns"
+_FILES = b"truecut.files"  # of a base that many tasks have written: what follows this one
+_UNITS, _SPLICE = b"truecut.units", b"truecut.splice"  # of a base that was read in units
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,20 @@ class Wanted:
         return Keyed((Path(self.folder) / SECRET).read_bytes())
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a base says of the units that it was read in, as canonical JSON; and of the evidence of the
+    splice, with its hash, where there is any."""
+
+    units: str = "[]"
+    splice: str = ""
+    splice_sha256: str = ""
+
+
+NOTHING = Beside()
+Besides = Callable[[str], Beside]  # by table
+
+
 def copy_folder(folder: Path, *, sink: str, table: str) -> Path:
     """Where the segments of one copy are: a name for people, and a hash that tells it from all others."""
     told = re.sub(r"[^A-Za-z0-9_.-]", "_", f"{sink}.{table}")[:80]
@@ -62,8 +79,8 @@ def copy_folder(folder: Path, *, sink: str, table: str) -> Path:
 class SegmentWriter:
     """The segments of one order."""
 
-    def __init__(self, wanted: Wanted, order: Order) -> None:
-        self._wanted, self._order = wanted, order
+    def __init__(self, wanted: Wanted, order: Order, besides: Besides = lambda _: NOTHING) -> None:
+        self._wanted, self._order, self._besides = wanted, order, besides
         self._keyed = wanted.keyed()
         self._open: dict[str, _Segment] = {}
 
@@ -87,34 +104,31 @@ class SegmentWriter:
             segment.abandon()
 
     def _begin(self, table: str) -> _Segment:
-        order, one = self._order, self._order.tables[table]
-        assert one.schema is not None, "only tables that are read have rows"
-        events = Events(
-            self._keyed,
-            scope_text(order.source_identity, table),
-            one.mode,
-            one.key,
-            one.schema,
-            order.upto.generation,
-            self._wanted.leaves_out,
-        )
-        base = one.kind == "replace"
-        after = None if base or one.expected is None else str(one.expected.at)
-        told = Header(
-            after,
-            one.leaves.edition,
-            "base" if base else "changes",
-            0,
-            "",
-            order.sink,
-            table,
-            str(one.leaves.at),
-        )
-        begins = one.expected is None or (base and one.mode == "mirror")
-        previous = NO_HEAD if begins or one.expected is None else one.expected.evidence
-        folder = copy_folder(Path(self._wanted.folder), sink=order.sink, table=table)
+        folder = copy_folder(Path(self._wanted.folder), sink=self._order.sink, table=table)
         folder.mkdir(parents=True, exist_ok=True)
-        return _Segment(events, folder, told, previous)
+        events = events_of(self._keyed, self._wanted, self._order, table)
+        beside = self._besides(table)
+        return _Segment(events, folder, *beginning(self._order, table, beside), beside)
+
+
+def events_of(keyed: Keyed, wanted: Wanted, order: Order, table: str) -> Events:
+    """How the rows of one of its tables become events."""
+    one = order.tables[table]
+    assert one.schema is not None, "only tables that are read have rows"
+    scope, generation = scope_text(order.source_identity, table), order.upto.generation
+    return Events(keyed, scope, one.mode, one.key, one.schema, generation, wanted.leaves_out)
+
+
+def beginning(order: Order, table: str, beside: Beside = NOTHING) -> tuple[Header, str]:
+    """A segment's header before there are rows, and the head before it."""
+    one = order.tables[table]
+    base = one.kind == "replace"
+    after = None if base or one.expected is None else str(one.expected.at)
+    kind: Literal["base", "changes"] = "base" if base else "changes"
+    upto, spliced = str(one.leaves.at), beside.splice_sha256
+    told = Header(after, one.leaves.edition, kind, 0, "", order.sink, table, upto, spliced)
+    begins = one.expected is None or (base and one.mode == "mirror")
+    return told, NO_HEAD if begins or one.expected is None else one.expected.evidence
 
 
 def _has_chain(wanted: TableOrder) -> bool:
@@ -131,9 +145,10 @@ class _Segment:
     folder: Path
     told: Header
     previous: str
+    beside: Beside = NOTHING
     held: list[pa.Table] = field(default_factory=list)
     held_rows: int = 0
-    file: _File | None = None  # a base, or changes that are too many
+    file: EventFile | None = None  # a base, or changes that are too many
 
     def add(self, rows: pa.Table) -> None:
         self.held.append(self.events.of(rows))
@@ -144,28 +159,13 @@ class _Segment:
 
     def close(self) -> str:
         """Whole, synced, under its own name; returns its header."""
-        file = self._finished()
-        file.close()
-        header = Header(
-            self.told.after,
-            self.told.edition,
-            self.told.kind,
-            file.rows,
-            hash_of_hashes([file.sha256]),
-            self.told.sink,
-            self.told.table,
-            self.told.upto,
-        )
-        failpoint("segment_written")
-        durable.keep(file.path, self.folder / f"{chained(self.previous, str(header))}.parquet")
-        failpoint("segment_kept")
-        return str(header)
+        return keep_segment(self._finished(), self.told, self.previous)
 
     def abandon(self) -> None:
         if self.file is not None:
             self.file.abandon()
 
-    def _finished(self) -> _File:
+    def _finished(self) -> EventFile:
         if self.told.kind == "changes" and self.file is not None:
             self._write_held()
             return self._sorted(self.file)
@@ -183,7 +183,7 @@ class _Segment:
             self.file.write(table)
         self.held, self.held_rows = [], 0
 
-    def _sorted(self, unsorted: _File) -> _File:
+    def _sorted(self, unsorted: EventFile) -> EventFile:
         """By DuckDB, which goes to disk."""
         unsorted.close()
         file = self._new()
@@ -204,59 +204,51 @@ class _Segment:
         numbers = pa.array(np.arange(first, first + events.num_rows), pa.int64())
         return events.set_column(SCHEMA.get_field_index("seq"), SCHEMA.field("seq"), numbers)
 
-    def _new(self) -> _File:
-        about = str(self.told).encode()
-        columns = columns_text(self.events.schema.columns).encode()
-        return _File(self.folder, {_PREVIOUS: self.previous.encode(), _ABOUT: about, _COLUMNS: columns})
+    def _new(self) -> EventFile:
+        columns = self.events.schema.columns
+        return EventFile(self.folder, about_segment(self.told, self.previous, columns, beside=self.beside))
 
 
-class _File:
-    """A Parquet file that is hashed as it is written."""
-
-    def __init__(self, folder: Path, about: dict[bytes, bytes]) -> None:
-        self.path = durable.unfinished(folder)
-        self.rows, self.sha256 = 0, ""
-        self._hashed = _Hashed(open(self.path, "xb"))  # noqa: SIM115 - closed by `close` or `abandon`
-        self._writer = pq.ParquetWriter(
-            pa.PythonFile(self._hashed, "w"),
-            SCHEMA.with_metadata(about),
-            compression=_COMPRESSION,
-            use_dictionary=["op"],
-            write_statistics=False,
-        )
-
-    def write(self, events: pa.Table) -> None:
-        self._writer.write_table(events, row_group_size=GROUP_ROWS)
-        self.rows += events.num_rows
-
-    def close(self) -> None:
-        self._writer.close()
-        self._hashed.file.flush()
-        os.fsync(self._hashed.file.fileno())
-        self._hashed.file.close()
-        self.sha256 = self._hashed.hash.hexdigest()
-
-    def abandon(self) -> None:
-        self._hashed.file.close()
-        self.path.unlink(missing_ok=True)
+def about_segment(
+    told: Header,
+    previous: str,
+    columns: Sequence[Column],
+    files: Sequence[str] = (),
+    *,
+    beside: Beside = NOTHING,
+) -> dict[bytes, bytes]:
+    """What a segment's first file says of it beside its rows. `files`: those that follow."""
+    about = {
+        _PREVIOUS: previous.encode(),
+        _ABOUT: str(told).encode(),
+        _COLUMNS: columns_text(columns).encode(),
+    }
+    if beside.units != NOTHING.units:
+        about[_UNITS] = beside.units.encode()
+    if beside.splice:
+        about[_SPLICE] = beside.splice.encode()
+    return about | ({_FILES: canonical(list(files)).encode()} if files else {})
 
 
-class _Hashed:
-    """A file object; everything written to it is hashed on the way."""
+def keep_segment(file: EventFile, told: Header, previous: str, more: Sequence[tuple[str, int]] = ()) -> str:
+    """Its first file is written: whole, synced, under its own name; returns its header. `more`: hash and rows
+    of each file that follows.
 
-    def __init__(self, file: BinaryIO) -> None:
-        self.file, self.hash = file, hashlib.sha256()
-        self.closed = False
-
-    def write(self, data: bytes) -> int:
-        self.hash.update(data)
-        return self.file.write(data)
-
-    def flush(self) -> None:
-        self.file.flush()
-
-    def close(self) -> None:
-        self.closed = True
+    By its head. Whether an append table is gone, or of other settings, and its chain begins anew with this
+    base, is known to the sink's transaction alone: then it is found by the other name.
+    """
+    file.close()
+    hashes = [file.sha256, *(sha256 for sha256, _ in more)]
+    rows = file.rows + sum(count for _, count in more)
+    header = str(replace(told, rows=rows, sha256=hash_of_hashes(hashes)))
+    failpoint("segment_written")
+    folder = file.path.parent
+    if told.kind == "base" and previous != NO_HEAD:
+        with suppress(FileExistsError):  # an attempt that had no effect has told the very same
+            os.link(file.path, folder / f"{chained(NO_HEAD, header)}.parquet")
+    durable.keep(file.path, folder / f"{chained(previous, header)}.parquet")
+    failpoint("segment_kept")
+    return header
 
 
 # --- finding them again ---------------------------------------------------------------------------------
@@ -264,13 +256,14 @@ class _Hashed:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One that is there: its header, its file, and the heads before and after it."""
+    """One that is there: its header, its files, and the heads before and after it."""
 
     header: Header
-    file: Path
+    files: tuple[Path, ...]
     previous: str
     head: str
     columns: str  # as `columns_text` tells them
+    beside: Beside = NOTHING
 
 
 def columns_text(columns: Sequence[Column]) -> str:
@@ -295,36 +288,38 @@ def segments_between(folder: Path, *, after: str, head: str) -> list[Segment] | 
 
 def read_segment(folder: Path, head: str) -> Segment | None:
     """The segment that made this head, checked against it."""
-    path = folder / f"{head}.parquet"
     try:
-        header, previous, columns = _header_in(path)
-        for before in (previous, NO_HEAD):  # an append table may have been made anew
-            if chained(before, str(header)) == head:
-                return Segment(header, path, before, head, columns)
+        return _segment_in(folder, head)
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):
         return None
+
+
+def _segment_in(folder: Path, head: str) -> Segment | None:
+    first = folder / f"{head}.parquet"
+    metadata = pq.read_metadata(first).metadata
+    more = [folder / Path(str(name)).name for name in json.loads(metadata.get(_FILES, b"[]"))]
+    files = (first, *more)
+    header = replace(
+        Header.parse(metadata[_ABOUT].decode()),
+        rows=sum(pq.read_metadata(file).num_rows for file in files),
+        sha256=hash_of_hashes([_hash_of(file) for file in files]),
+    )
+    previous = metadata[_PREVIOUS].decode()
+    for before in (previous, NO_HEAD):  # an append table may have been made anew
+        if chained(before, str(header)) == head:
+            units, splice = (metadata.get(one, b"").decode() for one in (_UNITS, _SPLICE))
+            beside = Beside(units or NOTHING.units, splice, header.splice_sha256)
+            return Segment(header, files, before, head, metadata[_COLUMNS].decode(), beside)
     return None
 
 
-def _header_in(path: Path) -> tuple[Header, str, str]:
+def _hash_of(path: Path) -> str:
     with open(path, "rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    about = pq.read_metadata(path)
-    told = Header.parse(about.metadata[_ABOUT].decode())
-    header = Header(
-        told.after,
-        told.edition,
-        told.kind,
-        about.num_rows,
-        hash_of_hashes([sha256]),
-        told.sink,
-        told.table,
-        told.upto,
-    )
-    return header, about.metadata[_PREVIOUS].decode(), about.metadata[_COLUMNS].decode()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def batches_of(segment: Segment) -> Iterator[pa.RecordBatch]:
     """Its events, some at a time."""
-    with pq.ParquetFile(segment.file) as file:
-        yield from file.iter_batches(batch_size=GROUP_ROWS)
+    for path in segment.files:
+        with pq.ParquetFile(path) as file:
+            yield from file.iter_batches(batch_size=GROUP_ROWS)

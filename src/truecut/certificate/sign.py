@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from truecut.certificate.segment import SECRET
 from truecut.errors import ExitCode, TruecutError
 
 SIGNING, PUBLIC = "signing.pem", "public.pem"
+NEXT = "signing.next.pem"  # while a key is handed over
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class Signer:
     @property
     def public_hash(self) -> str:
         """The name of the public key."""
-        return hashlib.sha256(self.key.public_key().public_bytes_raw()).hexdigest()
+        return key_hash(self.key)
 
     @property
     def secret_name(self) -> str:
@@ -46,13 +48,16 @@ class Signer:
 
 def signer(folder: Path) -> Signer:
     """Of this folder; whoever comes first makes key and secret. Once there are certificates both are those of
-    the last: others would begin a chain that nobody can follow."""
+    the last, or the key that it hands over to: others would begin a chain that nobody can follow."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         issued = certificate_paths(folder)
         if not issued:
             _make(folder / SECRET, secrets.token_bytes(16), 0o600)
-            _make(folder / SIGNING, _private_pem(), 0o600)
+            _make(folder / SIGNING, private_pem(Ed25519PrivateKey.generate()), 0o600)
+        else:
+            _take_over(folder, issued[-1])
+        _close(folder / SIGNING, folder / SECRET)
         key = serialization.load_pem_private_key((folder / SIGNING).read_bytes(), None)
         secret = (folder / SECRET).read_bytes()
     except (OSError, ValueError, TypeError) as error:
@@ -63,17 +68,55 @@ def signer(folder: Path) -> Signer:
     found = Signer(key, secret)
     if issued and not _is_that_of(found, issued[-1]):
         raise _lost(folder)
-    _make(folder / PUBLIC, _public_pem(key), 0o644)
+    publish(folder, key)
     return found
+
+
+def key_hash(key: Ed25519PrivateKey) -> str:
+    """By which certificates name a key: the hash of its raw public half."""
+    return hashlib.sha256(key.public_key().public_bytes_raw()).hexdigest()
 
 
 def _is_that_of(signer: Signer, certificate: Path) -> bool:
     """One that cannot be read says nothing; whoever issues the next tells of it."""
     try:
         told = json.loads(certificate.read_bytes())
-        return (told["secret"], told["key"]) == (signer.secret_name, signer.public_hash)
+        return (told["secret"], _following(told)) == (signer.secret_name, signer.public_hash)
     except (OSError, ValueError, KeyError, TypeError):
         return True
+
+
+def _following(told: dict[str, str]) -> str:
+    """The name of the key that signs the certificate after this one."""
+    raw = told.get("next_key")
+    return told["key"] if raw is None else hashlib.sha256(bytes.fromhex(raw)).hexdigest()
+
+
+def _take_over(folder: Path, last: Path) -> None:
+    """A hand-over that was signed and not finished: the key that was handed over to takes its place."""
+    try:
+        wanted = _following(json.loads(last.read_bytes()))
+        key = serialization.load_pem_private_key((folder / NEXT).read_bytes(), None)
+    except (OSError, ValueError, KeyError, TypeError):  # none is under way, or nobody can tell
+        return
+    if isinstance(key, Ed25519PrivateKey) and key_hash(key) == wanted:
+        durable.keep(folder / NEXT, folder / SIGNING)
+
+
+def _close(*paths: Path) -> None:
+    """What somebody has put there is for nobody else's eyes; a file that is not ours stays as it is."""
+    for path in paths:
+        if path.stat().st_mode & 0o077:
+            with suppress(PermissionError):
+                path.chmod(0o600)
+
+
+def publish(folder: Path, key: Ed25519PrivateKey) -> None:
+    """All public keys there were, one after the other: an auditor needs those before a hand-over, too."""
+    path, pem = folder / PUBLIC, _public_pem(key)
+    before = path.read_bytes() if path.exists() else b""
+    if pem.strip() not in before:
+        durable.keep(durable.write(folder, before + pem), path)
 
 
 def _make(path: Path, data: bytes, mode: int) -> None:
@@ -81,8 +124,9 @@ def _make(path: Path, data: bytes, mode: int) -> None:
         durable.keep_first(durable.write(path.parent, data, mode=mode), path)
 
 
-def _private_pem() -> bytes:
-    return Ed25519PrivateKey.generate().private_bytes(
+def private_pem(key: Ed25519PrivateKey) -> bytes:
+    """As it is kept."""
+    return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 

@@ -36,6 +36,7 @@ def shown(issued: Issued) -> list[str]:
         f"source      {told['source']['type']} {told['source']['identity']}",
         f"frontier    {told['frontier']}",
         f"digest      {issued.digest}",
+        *([f"kept        {trimmed(issued)}"] if "kept_from" in told else []),
         "",
     ]
     for row in issued.copies.values():
@@ -43,6 +44,15 @@ def shown(issued: Issued) -> list[str]:
         lines += [f"  {_claim(row)}", *(f"  {line}" for line in axis(units_of(row), row["at"]))]
     assumed = ", ".join(told["assumptions"])
     return [*lines, "", f"taken for granted: {assumed}", DOES_NOT_SAY]
+
+
+def trimmed(issued: Issued) -> str:
+    """What a retention rule has taken."""
+    first = issued.document["kept_from"]
+    return (
+        f"from certificate {first} on; those before it went, with their evidence. The replay of a copy whose "
+        "base was among that (V1, V2) is unknown; V4 and V5 are not touched by it."
+    )
 
 
 def units_of(row: Row) -> list[Row]:
@@ -124,7 +134,7 @@ certified copy above; some are further. Positions sort in the order in which the
 {"".join(map(_page_units, rows))}
 <h2>What it does not say</h2>
 <p>{escape(DOES_NOT_SAY)}</p>
-<h2>What is taken for granted</h2>
+{_page_trimmed(issued)}<h2>What is taken for granted</h2>
 <ul>{"".join(f"<li>{escape(one)}</li>" for one in assumed)}</ul>
 <h2>How to check it</h2>
 <p>This page only repeats what the files beside it say, and proves nothing by itself. The archive holds
@@ -133,6 +143,10 @@ certified copy above; some are further. Positions sort in the order in which the
 name is <code>{told["key"]}</code>. The hash of this certificate is <code>{escape(issued.digest)}</code>.</p>
 </body></html>
 """
+
+
+def _page_trimmed(issued: Issued) -> str:
+    return f"<p>Kept {escape(trimmed(issued))}</p>\n" if "kept_from" in issued.document else ""
 
 
 def _page_row(row: Row) -> str:
