@@ -30,7 +30,9 @@ DELIVERY = frozenset(
         "after_wave",
     }
 )
-STAGING = frozenset({"after_piece_staged", "before_pieces_gathered"})  # of a seed, by many tasks
+STAGING = frozenset(
+    {"after_piece_staged", "before_pieces_gathered", "base_pieces_kept"}
+)  # of a seed, by many tasks
 JOURNAL = frozenset(
     {
         "journal_epoch_raised",
@@ -69,7 +71,9 @@ EVIDENCE = frozenset(
         "certificate_kept",
     }
 )
-NAMES = DELIVERY | STAGING | JOURNAL | CAPTURE | BACKFILL | EVIDENCE
+TRIMMING = frozenset({"evidence_trimmed", "certificate_trimmed"})
+HANDING_OVER = frozenset({"key_prepared", "key_handed_over"})  # of the key that signs
+NAMES = DELIVERY | STAGING | JOURNAL | CAPTURE | BACKFILL | EVIDENCE | TRIMMING | HANDING_OVER
 
 KILLED = 137
 _hits: Counter[str] = Counter()

@@ -331,8 +331,15 @@ def sortable(value: str, column: Column) -> str:
     return f"({value} + 0)" if column.parsed.is_float else value
 
 
-# The first that fits counts. A lost race comes first: DuckLake quotes the catalog's own words after it.
+# The first that fits counts. A lost race comes before what the catalog itself says, which DuckLake quotes
+# after it; but where that is why no attempt can succeed, there was no race.
 _SYMPTOMS = (
+    Symptom(
+        ("conflicts with a system column", "invalid type in column"),
+        "TC4016",
+        "a column is called as one that the catalog has itself, and its inlined rows do not fit there",
+        "Set data_inlining_row_limit to 0 for that table, or rename the column.",
+    ),
     Symptom(
         ("exceeded the maximum retry count", "transaction conflict", "serialize access"),
         "TC4006",
@@ -383,7 +390,14 @@ _SYMPTOMS = (
         "Give the catalog of a lake: what `ATTACH 'ducklake:PATH'` names.",
     ),
     Symptom(
-        ("not a valid duckdb database", "file is not a database"),
+        ("unsupported parameter for sqlite attach",),
+        "TC4018",
+        "the catalog is an SQLite file, and was opened as a DuckDB file",
+        "Write `sqlite:` before its path.",
+    ),
+    Symptom(
+        # The last one: DuckDB takes a CSV or Parquet file for the content of a database in memory.
+        ("not a valid duckdb database", "file is not a database", "launch in-memory database in read-only"),
         "TC4008",
         "the file is not a DuckLake catalog",
         "Give the path of a catalog, or of a file that does not exist yet.",

@@ -2,14 +2,15 @@
 
 Whoever waits for a thread reads its pulse: as long as that changes, the work goes on, however long it takes.
 It counts what was handed over and begun (`beat`), and DuckDB tells how far the statement is that runs now
-(`watch`). A thread finds its pulse by itself, so that the layers in between need not pass it on; without one
-all of this costs nothing. A statement of which nobody knows how far it is has one deadline for itself.
+(`watch`); of a server's somebody else may know (`follow`). A thread finds its pulse by itself, so that the
+layers in between need not pass it on; without one all of this costs nothing. A statement of which nobody
+knows how far it is has one deadline for itself.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import duckdb
@@ -30,6 +31,7 @@ class Pulse:
         self.left = False  # behind: nobody waits for this work any more
         self._beats = 0
         self._connections: list[duckdb.DuckDBPyConnection] = []
+        self._followed: list[Callable[[], float]] = []
 
     def beat(self) -> None:
         """Something was done, or begins; LeftBehind when nobody wants it."""
@@ -39,7 +41,8 @@ class Pulse:
 
     def read(self) -> tuple[float, ...]:
         """Differs from what it was before if something has happened."""
-        return (self._beats, *(_progress(connection) for connection in tuple(self._connections)))
+        watched = (_progress(connection) for connection in tuple(self._connections))
+        return (self._beats, *watched, *(progress() for progress in tuple(self._followed)))
 
     def leave_behind(self) -> None:
         """Nobody waits any more: end the running statement, if DuckDB has one, and begin no other."""
@@ -57,12 +60,17 @@ class Pulse:
         finally:
             _of_thread.pulse = None
             self._connections.clear()
+            self._followed.clear()
 
     def watch(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Statements on this connection are this work's."""
         self.beat()
         connection.execute(_TELL)
         self._connections.append(connection)
+
+    def follow(self, progress: Callable[[], float]) -> None:
+        """What it says changes while this work goes on. It is asked by whoever waits, and must not wait."""
+        self._followed.append(progress)
 
 
 def beat() -> None:
@@ -77,6 +85,13 @@ def watch(connection: duckdb.DuckDBPyConnection) -> None:
     pulse = _current()
     if pulse is not None:
         pulse.watch(connection)
+
+
+def follow(progress: Callable[[], float]) -> None:
+    """What it says changes while work of this thread goes on, until its work has ended."""
+    pulse = _current()
+    if pulse is not None:
+        pulse.follow(progress)
 
 
 def _current() -> Pulse | None:

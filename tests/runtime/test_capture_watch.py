@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from tests.e2e.world import eventually
 from tests.patience import PATIENCE_S
 from truecut.config.secret import Secret
 from truecut.errors import TruecutError
-from truecut.runtime import capture_watch
-from truecut.runtime.capture_lease import CaptureLease
+from truecut.runtime import capture_lease, capture_watch
+from truecut.runtime.capture_lease import CaptureLease, lease_lost
 from truecut.runtime.capture_watch import PAUSE_MAX_S, PAUSE_MIN_S, watch
 from truecut.runtime.control import ControlStore, open_control
 from truecut.sources.postgres import faults
@@ -91,7 +93,7 @@ def test_a_control_store_that_is_away_is_waited_for(store: ControlStore, tmp_pat
 
 def test_what_passes_is_tried_again_and_what_does_not_is_raised(store: ControlStore) -> None:
     """The lease is given back and the journal closed each time."""
-    again = [faults.unreachable("x"), faults.lease_lost(), TruecutError("TC6003", "fenced", fix="none")]
+    again = [faults.unreachable("x"), lease_lost(), TruecutError("TC6003", "fenced", fix="none")]
     work = Work(*map(fail, again), fail(faults.refused("somebody")))
     with pytest.raises(TruecutError, match="TC2101"):
         watched(lease_of(store), work)
@@ -134,6 +136,102 @@ def test_a_lease_is_one_process_s_until_it_is_released(store: ControlStore) -> N
     assert other.acquire()
     other.check()
     other.release()
+
+
+class Granting:
+    """A store that gives and renews; the last renewal was answered when `renewed` says so. `away`: it says
+    nothing to renewals."""
+
+    def __init__(self) -> None:
+        self.renewed = 0
+        self.away = False
+
+    def claim(self, owner: str, sources: list[str], **_: Any) -> dict[str, int]:
+        return dict.fromkeys(sources, 1)
+
+    def heartbeat(self, owner: str, *, ours: list[str], **_: Any) -> tuple[set[str], int]:
+        self.renewed += 1
+        if self.away:
+            raise faults.unreachable("x")
+        return set(ours), 1
+
+    def leave(self, owner: str) -> None:
+        pass
+
+
+def test_a_lease_lasts_from_its_last_renewal_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Renewed by itself it does not run out; without the store's answers it does, a duration after the last
+    one was asked for."""
+    seconds = [0.0]
+    monkeypatch.setattr(capture_lease, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
+    store = Granting()
+    lease = lease_of(cast("ControlStore", store), duration_ms=125)  # an eighth: exact
+
+    def renewals() -> None:
+        """Two: the first may have been asked for before."""
+        before = store.renewed
+        eventually(lambda: store.renewed >= before + 2, pause_s=0.01, what="it is renewed")
+
+    assert lease.acquire()
+    for _ in range(3):
+        seconds[0] += 7 / 64
+        renewals()
+        lease.check()
+    store.away = True
+    renewals()
+    seconds[0] += 7 / 64
+    lease.check()
+    renewals()
+    seconds[0] += 1 / 64
+    assert is_lost(lease)
+    lease.release()
+
+
+class Slow(Granting):
+    """One answer takes its time, by the clock of the test; then the store is away."""
+
+    def __init__(self, seconds: list[float]) -> None:
+        super().__init__()
+        self.seconds = seconds
+        self.takes_s = 0.0
+
+    def claim(self, owner: str, sources: list[str], **named: Any) -> dict[str, int]:
+        self._answer()
+        return super().claim(owner, sources, **named)
+
+    def heartbeat(self, owner: str, *, ours: list[str], **named: Any) -> tuple[set[str], int]:
+        answer = super().heartbeat(owner, ours=ours, **named)
+        self._answer()
+        return answer
+
+    def _answer(self) -> None:
+        if self.takes_s:
+            self.seconds[0] += self.takes_s
+            self.takes_s, self.away = 0.0, True
+
+
+@pytest.mark.parametrize("question", ["claim", "renewal"])
+def test_a_lease_is_counted_from_when_it_was_asked_for(
+    question: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store counts from before it answers. Whoever counted from the answer would believe in a lease that
+    somebody else may have by now."""
+    seconds = [0.0]
+    monkeypatch.setattr(capture_lease, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
+    store = Slow(seconds)
+    lease = lease_of(cast("ControlStore", store), duration_ms=125)
+    if question == "claim":
+        store.takes_s = 3 / 32
+    assert lease.acquire()
+    if question == "renewal":
+        store.takes_s = 3 / 32
+    eventually(lambda: store.away, pause_s=0.01, what="it has been answered")
+    before = store.renewed
+    eventually(lambda: store.renewed >= before + 2, pause_s=0.01, what="the answer has been taken")
+    lease.check()
+    seconds[0] += 1 / 32
+    assert is_lost(lease)
+    lease.release()
 
 
 def test_a_lease_that_the_store_gave_away_is_lost_with_the_next_renewal(store: ControlStore) -> None:

@@ -14,7 +14,7 @@ import yaml
 from tests.e2e.world import tenants_document
 from tests.runtime.quiet import StillSource
 from tests.runtime.test_bulletin import AtOnce
-from tests.runtime.test_joining import FOUND, lake, written
+from tests.runtime.test_joining_tables import FOUND, lake, written
 from truecut.certificate.folding import Claim, Folding
 from truecut.config.beginning import FoundTable
 from truecut.config.load import load
@@ -26,7 +26,7 @@ from truecut.model.table import Column
 from truecut.runtime.control import ControlStore, open_control
 from truecut.runtime.pipeline_file import PipelineFile
 from truecut.runtime.runner import Runner
-from truecut.runtime.tables import settle
+from truecut.runtime.settled_tables import settle
 from truecut.runtime.trace import Trace
 from truecut.runtime.until import Until
 

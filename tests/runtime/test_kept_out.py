@@ -21,7 +21,7 @@ from truecut.config.secret import Secret
 from truecut.errors import Retry, TruecutError
 from truecut.runtime import database
 from truecut.runtime.control import open_control
-from truecut.runtime.holder import is_stopped
+from truecut.runtime.lock_holder import is_stopped
 from truecut.runtime.run_report import View
 
 WRITES = """

@@ -46,6 +46,8 @@ def _told(folder: Path) -> Told:
     told = Told("tiny")
     view = view_of(folder, {"a": {"rows": 7}, '[/"x': {"state": "failed", "status": "held", "lag_ms": 1500}})
     view.unrouted = {TABLE: 3}
+    view.retained_bytes = 4096
+    view.certified_lag_ms = {(TABLE, "a"): 2500}
     told.update(view)
     return told
 
@@ -61,6 +63,9 @@ def test_metrics_have_the_names_and_units_of_the_interface(tmp_path: Path) -> No
     rows = {tuple(sorted(labels)): value for labels, value in samples["truecut_rows_applied_total"]}
     assert set(rows) == {("pipeline", "sink", "table")}
     assert samples["truecut_rows_unrouted_total"] == [({"pipeline": "tiny", "table": TABLE}, 3)]
+    copy = {"pipeline": "tiny", "sink": "a", "table": TABLE}
+    assert samples["truecut_certified_lag_seconds"] == [(copy, 2.5)]
+    assert samples["truecut_source_retained_bytes"] == [({"pipeline": "tiny"}, 4096)]
     assert samples["truecut_copies_held"] == [({"pipeline": "tiny", "table": TABLE}, 1)]
     states = {labels["state"]: value for labels, value in samples["truecut_sinks"]}
     assert states == {"current": 1, "failed": 1, "behind": 0, "backfilling": 0, "paused": 0}

@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 
 from tests.e2e.world import eventually
+from tests.patience import PATIENCE_S
 from tests.runtime.quiet import StillSource
 from truecut import threads
 from truecut.errors import Retry, TruecutError
@@ -23,7 +24,7 @@ class SilentSource(StillSource):
         self.free = threading.Event()
 
     def observe(self) -> Observation:
-        self.free.wait(120)
+        self.free.wait(PATIENCE_S)
         return super().observe()
 
 

@@ -19,22 +19,26 @@ from tests.runtime.simulation.faults import FAULTS, Kind, injected
 STORMS = 2_000
 PARTS = 4
 HANGS = 60
+LIMPS = 16
 EDITS = 200
 UNREAD = 40
 STOPS = 30
 RELAYS = 40
 GONE = 20
+AGAIN = 150
 LOOKS_AT_THE_END = (1_001_373, 1_003_480)
 CAUGHT_WITHIN = 150  # lives
 FIRST = {"requests_not_waited_for": 1000}  # rarely shown, so not by the first lives
 LIVES = {
     "storm": life.storm,
     "hang": life.hang,
+    "limp": life.limp,
     "edit": life.edit,
     "unread": life.unread,
     "stop": life.stop,
     "relay": life.relay,
     "gone": life.gone,
+    "again": life.again,
 }
 
 
@@ -80,6 +84,12 @@ def test_a_sink_that_hangs_delays_the_others_by_one_deadline_once(tmp_path: Path
     assert lived("hang", range(HANGS), tmp_path / "state") > 50 * HANGS
 
 
+def test_sinks_that_fail_do_not_wait_for_one_that_hangs(tmp_path: Path) -> None:
+    """Late for a reason of their own, they are recovered again and again: none of it beside the one that
+    hangs at each recovery."""
+    assert lived("limp", range(LIMPS), tmp_path / "state") > 50 * LIMPS
+
+
 def test_sinks_come_and_go_while_the_pipeline_runs(tmp_path: Path) -> None:
     """In every storm: each run sees the changed file by itself; a sink that was added becomes current beside
     the others, also one that was there before; one that was removed gets no order once that was seen, and
@@ -107,6 +117,12 @@ def test_a_run_until_caught_up_believes_no_run_that_was_killed(tmp_path: Path) -
 def test_a_run_until_caught_up_ends_without_what_is_gone(tmp_path: Path) -> None:
     """A table that cannot be read was tried a few times: everything else is there, and the table is named."""
     assert lived("gone", range(GONE), tmp_path / "state") > 10 * GONE
+
+
+def test_tables_are_read_again_in_every_storm(tmp_path: Path) -> None:
+    """Whatever goes wrong meanwhile: every request is shown by the copies that it means, content is what it
+    was to be at every commit, and every copy becomes current."""
+    assert lived("again", range(AGAIN), tmp_path / "state") > 10 * AGAIN
 
 
 @pytest.mark.parametrize("fault", FAULTS)

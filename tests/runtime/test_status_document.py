@@ -11,11 +11,12 @@ import pytest
 from tests.config.pipelines import MINIMAL
 from truecut.config.load import load
 from truecut.model.position import Position
+from truecut.runtime.capture_report import Captured
 from truecut.runtime.control import Reports
-from truecut.runtime.heads import Heads
+from truecut.runtime.head_times import Heads
 from truecut.runtime.health import complaints
 from truecut.runtime.pauses import Pauses
-from truecut.runtime.standing import Standing
+from truecut.runtime.source_standing import Standing
 from truecut.runtime.status_document import status_document
 from truecut.sources.contract import Observation
 
@@ -91,3 +92,24 @@ def test_an_added_sink_is_said_to_wait_until_a_run_takes_it_up(tmp_path: Path) -
     assert (added["state"], added["lag_ms"]) == ("behind", None)
     assert "no run has taken it up yet" in added["note"]
     assert told_of(tmp_path, sinks={}, owners={name: "r"})[name]["note"] is None, "a run is about to seed it"
+
+
+@pytest.mark.parametrize(
+    ("durable", "state"),
+    [(Position(1, 0), "failed"), (Position(1, 3), "detached"), (Position(1, 5), "failed")],
+)
+def test_a_sink_is_detached_where_the_journal_went_on_without_a_copy(
+    tmp_path: Path, durable: Position, state: str
+) -> None:
+    """Not where a copy is held that was never made: it waits for nothing in the journal."""
+    file = tmp_path / "p.yaml"
+    file.write_text(MINIMAL)
+    pipeline = load(file, environ={})
+    (sink,) = pipeline.sinks
+    copy = {"status": "held", "at": str(durable), "durable": str(durable), "error": None}
+    told = {"state": "failed", "cursor": None, "position": None, "lag_ms": 0, "error": None}
+    reports = Reports(running=False, runners={}, sinks={sink.name: {**told, "tables": {TABLE: copy}}})
+    standing = Standing(Observation("x", Position(1, 4), HEAD, 2_000), heads=Heads())
+    captured = Captured(state="stopped")
+    (line,) = status_document(pipeline, reports, Pauses(), standing, capture=captured)["sinks"]
+    assert line["state"] == state

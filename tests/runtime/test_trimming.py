@@ -143,7 +143,7 @@ def test_sinks_that_came_and_went_while_it_runs_count_by_what_the_runs_say(piped
 def test_a_sink_that_came_is_kept_for_while_nobody_has_it(tmp_path: Path) -> None:
     """Its runner was killed, or let it go: somebody will have it again, unless it was retired."""
     pipeline = pipeline_in(tmp_path)
-    extent = cast(Any, SimpleNamespace(identity="i", last=SimpleNamespace(lsn=101), generation=1))
+    extent = cast(Any, SimpleNamespace(identity="i", head=100))
 
     def told(place: int, state: str = "behind") -> dict[str, Any]:
         copy = {"status": "streaming", "durable": str(Position(1, place))}
@@ -195,3 +195,43 @@ def test_whatever_goes_wrong_it_is_tried_again(
         one.close()
     assert "ValueError" in caplog.text
     assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize("trouble", [{"status": "unseeded"}, {"again": True}])
+def test_a_table_that_is_read_keeps_the_journal(tmp_path: Path, trouble: dict[str, Any]) -> None:
+    """Its units are spliced with the log since they were read, from a place that only they know: also where
+    its copy follows the log meanwhile, because somebody wants it read again."""
+    pipeline = pipeline_in(tmp_path)
+    table = str(pipeline.tables[0].name)
+    extent = cast("Any", SimpleNamespace(identity="one", head=99))
+    known = Known(exists=True, generations={"one": 1})
+    told = {"status": "streaming", "durable": str(Position(1, 50))}
+    for more, needed in (({}, 50), (trouble, None)):
+        sinks = {sink.name: {"tables": {table: {**told, **more}}} for sink in pipeline.sinks}
+        reports = Reports(running=True, runners={}, sinks=sinks)
+        assert set(needed_from(pipeline, known, reports, extent).values()) == {needed}
+
+
+def test_a_held_table_that_was_never_copied_keeps_nothing_of_the_journal(tmp_path: Path) -> None:
+    """It has no place in the log that anybody could go on from: resumed, it is copied whole."""
+    pipeline = pipeline_in(tmp_path)
+    table = str(pipeline.tables[0].name)
+    extent = cast("Any", SimpleNamespace(identity="one", head=99))
+    known = Known(exists=True, generations={"one": 1})
+    told = {"status": "held", "durable": str(Position(1, 0))}
+    sinks = {sink.name: {"tables": {table: told}} for sink in pipeline.sinks}
+    reports = Reports(running=True, runners={}, sinks=sinks)
+    assert set(needed_from(pipeline, known, reports, extent).values()) == {99}
+
+
+def test_a_place_of_another_generation_keeps_nothing_of_the_journal(tmp_path: Path) -> None:
+    """It lies in a log that has ended: its number says nothing of this one. The copy is made anew."""
+    pipeline = pipeline_in(tmp_path)
+    table = str(pipeline.tables[0].name)
+    extent = cast("Any", SimpleNamespace(identity="one", head=99))
+    known = Known(exists=True, generations={"one": 2})
+    for at, needed in ((Position(2, 50), 50), (Position(1, 50), 99)):
+        told = {"status": "streaming", "durable": str(at)}
+        sinks = {sink.name: {"tables": {table: told}} for sink in pipeline.sinks}
+        reports = Reports(running=True, runners={}, sinks=sinks)
+        assert set(needed_from(pipeline, known, reports, extent).values()) == {needed}

@@ -90,3 +90,12 @@ def test_a_route_is_the_text_that_duckdb_prints(values: list[Any], text: str) ->
     routed = route(pa.table({OP: ops, "r": values}), TableRoute("r", (), {text: (0,)}))
     assert [(sink, share.num_rows) for sink, share in routed.shares] == [(0, 1)]
     assert routed.unrouted == 1
+
+
+@pytest.mark.parametrize("type_", [pa.string(), pa.int64()], ids=str)
+@pytest.mark.parametrize("word", ["", "None", "NULL", "null", "nan"])
+def test_null_matches_no_word_for_it(word: str, type_: pa.DataType) -> None:
+    """A tenant may have any name: rows without one are not its rows."""
+    rows = pa.table({OP: pa.array([INSERT] * 2, pa.uint8()), "r": pa.array([None, None], type_)})
+    routed = route(rows, TableRoute("r", (), {word: (0,)}))
+    assert (list(routed.shares), routed.unrouted) == ([], 2)

@@ -10,6 +10,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.certificate.lives import root
+from truecut.certificate.chain import NO_HEAD
+from truecut.certificate.folding import Folding, Target
+from truecut.certificate.scope import scope_text
+from truecut.certificate.segment import Wanted, columns_text
 from truecut.config.settings import SinkSettings
 from truecut.errors import Retry, TruecutError
 from truecut.lake import attach_sql, connect, lake_of, parse_address
@@ -20,8 +25,10 @@ from truecut.model.position import Position
 from truecut.model.table import Column, TableName, TableSchema
 from truecut.sources.contract import Rows
 from truecut.spark.wave.job import RecoverJob, WaveJob, run_recover, run_wave
+from truecut.spark.wave.progress import name_job
 from truecut.spark.wave.reading import Reading
 from truecut.spark.wave.route import TableRoute
+from truecut_verify import digest as plain
 
 TABLE = "main.events"
 SINKS = 3
@@ -136,6 +143,43 @@ def test_a_large_seed_is_staged_by_the_tasks_that_read_it(spark: SparkSession, t
         assert content(sink) == [(key, f"t{n}") for key in range(40) if key % (SINKS + 1) == n]
 
 
+def test_a_large_seed_is_certified(spark: SparkSession, tmp_path: Path) -> None:
+    """The tasks that read it gather its evidence: a file of each of them, a claim of all rows, and changes
+    that go on from there."""
+    (tmp_path / "secret").write_bytes(bytes(16))
+    wanted = Wanted(str(tmp_path), leaves_out=False)
+    sinks = sinks_in(tmp_path)
+    run_recover(spark, RecoverJob("p", tuple((s, 1, 1) for s in sinks), 2, 60_000))
+    pieces = Piece(range(10), 1, READ), Piece(range(10, 20), 1, READ)
+    seeded = run_wave(spark, replace(job(sinks, 1, *pieces, rows=LARGE), evidence=wanted))
+    heads = {one.sink: one.cursor.copies[TABLE].evidence for one in seeded.receipts if one.cursor is not None}
+    for n, sink in enumerate(sinks):
+        assert len(list((tmp_path / f"t{n}").rglob("truecut-*.parquet"))) == len(pieces)
+        claim = Folding(str(tmp_path), target(sink.name, heads[sink.name])).run()
+        (segment,) = claim.segments
+        assert len(segment["files"]) == 1 + len(pieces)
+        rows = [(key, f"t{n}") for key in range(20) if key % (SINKS + 1) == n]
+        assert content(sink) == rows
+        assert (claim.verdict, claim.rows, claim.root) == ("certified", len(rows), root_of(rows))
+
+
+def target(sink: str, head: str) -> Target:
+    """A mirror as its sink's cursor shows it after the seed."""
+    return Target(TABLE, sink, "mirror", 1, str(Position(1, 1)), head, columns_text(SCHEMA.columns), "")
+
+
+def root_of(rows: list[tuple[int, str]]) -> bytes:
+    """As the verifier's code computes it, row by row."""
+    table = plain.Table(scope_text("source", TABLE), [("id", "int")], [("tenant", 2, "text")])
+    sums, counts = [0] * 4096, [0] * 4096
+    for key, tenant in rows:
+        row = {"id": pa.scalar(key, pa.int64()), "tenant": pa.scalar(tenant)}
+        found, total = plain.row_digest(bytes(16), table, row)
+        bucket = plain.bucket(found)
+        sums[bucket], counts[bucket] = (sums[bucket] + total) % plain.MODULUS, counts[bucket] + 1
+    return root(sums, counts)
+
+
 def test_a_key_in_two_pieces_holds_the_table(spark: SparkSession, tmp_path: Path) -> None:
     """Neither of the tasks that read it can see that; whoever commits does."""
     sinks = sinks_in(tmp_path)
@@ -174,3 +218,25 @@ def test_a_seed_that_could_not_be_read_registers_nothing(spark: SparkSession, tm
     assert not [path for path in left if path.exists()]
     for n, sink in enumerate(sinks):
         assert content(sink) == [(key, f"t{n}") for key in range(20) if key % (SINKS + 1) == n]
+
+
+@pytest.mark.parametrize("rows", [0, LARGE], ids=["a small seed", "a large seed"])
+def test_evidence_adds_no_job(spark: SparkSession, tmp_path: Path, rows: int) -> None:
+    """What certificates need is gathered by the jobs that carry the rows: there are as many as without."""
+    jobs = []
+    for wanted in (None, Wanted(str(tmp_path), leaves_out=False)):
+        folder = tmp_path / f"with-{wanted is not None}"
+        folder.mkdir()
+        (tmp_path / "secret").write_bytes(bytes(16))
+        sinks, group = sinks_in(folder), f"{folder}-{rows}"
+        run_recover(spark, RecoverJob("p", tuple((s, 1, 1) for s in sinks), 2, 60_000))
+        name_job(spark, group)
+        pieces = Piece(range(10), 1, READ), Piece(range(10, 20), 1, READ)
+        seeded = run_wave(spark, replace(job(sinks, 1, *pieces, rows=rows), evidence=wanted))
+        changes = job(sinks, 2, Piece(range(20, 30), 2, INSERT))
+        run_wave(spark, replace(changes, evidence=wanted))
+        jobs.append(len(spark.sparkContext.statusTracker().getJobIdsForGroup(group)))
+        heads = [one.cursor.copies[TABLE].evidence for one in seeded.receipts if one.cursor is not None]
+        assert len(heads) == SINKS
+        assert (NO_HEAD not in heads) == (wanted is not None)
+    assert jobs[0] == jobs[1] > 0

@@ -40,6 +40,7 @@ spec:
     - {{name: lake, type: ducklake, catalog: "./lake.ducklake", data_path: "./lake"}}
     - {{name: warehouse, type: postgres, dsn: "{warehouse}"}}
   batch: {{interval: 500ms}}
+  certificate: {{path: ./certificates, interval: 2s}}
   lease: {{duration: 3s}}
 """
 _MADE = (
@@ -104,6 +105,16 @@ class Shop:
             shop.execute("SELECT pg_logical_emit_message(true, 'truecut demo', 'the end')")
         assert place is not None
         return int(place[0])
+
+    def tamper(self) -> int:
+        """Somebody changes an order in the lake, behind our back; which one."""
+        with connect() as lake:
+            address = parse_address("lake.ducklake", "lake", base=self.folder)
+            lake.execute(attach_sql(address, "lake"))
+            found = lake.execute("SELECT quantile_disc(id, 0.4) FROM lake.public.orders").fetchone()
+            assert found is not None
+            lake.execute(f"UPDATE lake.public.orders SET total = total + 100 WHERE id = {found[0]}")
+            return int(found[0])
 
     def compare(self) -> list[Compared]:
         """Every table at every sink against the source, both ways, counting duplicates."""

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,10 @@ from truecut.config.load import load
 from truecut.config.settings import Pipeline
 from truecut.errors import TruecutError
 from truecut.model.position import Position
+from truecut.runtime.certified import certified_upto
 from truecut.runtime.control import open_control
 
-START_S_MAX = 180.0
+START_S_MAX = 600.0  # a run that has ended is seen at once; a slow machine is waited for
 Reports = dict[str, dict[str, Any]]
 
 
@@ -58,7 +59,10 @@ class Run:
         with Live(console=self._console, refresh_per_second=8, transient=True) as live:
             while True:
                 reports = self._reports()
-                live.update(table_of(reports, self.sinks, what=self._what, title=f"… {title}"))
+                certified = self._certified()
+                live.update(
+                    table_of(reports, self.sinks, what=self._what, title=f"… {title}", certified=certified)
+                )
                 if reports and until(reports):
                     self.last = reports
                     return
@@ -75,6 +79,15 @@ class Run:
         reports = self._control.reports()
         fresh = any(r["observed_at_ms"] >= self._began_ms for r in reports.runners.values())
         return {name: r for name, r in reports.sinks.items() if r["at_ms"] >= self._began_ms} if fresh else {}
+
+    def _certified(self) -> Mapping[str, str] | None:
+        """Up to where all tables of each sink are; None: no certificates are issued."""
+        if self._pipeline.certificate is None:
+            return None
+        found: dict[str, str] = {}
+        for (_, sink), at in certified_upto(self._pipeline).items():
+            found[sink] = min(at, found.get(sink, at))
+        return found
 
     def kill(self) -> None:
         """kill -9."""
@@ -102,21 +115,28 @@ class Run:
 
 
 def table_of(
-    reports: Reports, sinks: Sequence[str], *, what: str, title: str | None = None
+    reports: Reports,
+    sinks: Sequence[str],
+    *,
+    what: str,
+    title: str | None = None,
+    certified: Mapping[str, str] | None = None,
 ) -> RenderableType:
-    """Where the sinks stand. (Certificates get a column of their own, between `replicated` and `lag`.)"""
+    """Where the sinks stand, and up to where they are certified, where they are."""
     table = Table(title=title, title_justify="left", title_style="dim", box=None, pad_edge=False)
-    for name in (what, "state", "replicated"):
+    for name in (what, "state", "replicated", *(() if certified is None else ("certified",))):
         table.add_column(name)
     table.add_column("lag", justify="right")
     table.add_column("rows written", justify="right")
     for name in sinks:
         r = reports.get(name)
         if r is None:
-            table.add_row(name, Text("waiting", style="dim"), "", "", "")
+            table.add_row(name, Text("waiting", style="dim"))
         else:
             lag = "" if r["lag_ms"] is None else f"{r['lag_ms'] / 1000:.1f} s"
-            table.add_row(name, r["state"], f"…{(r['cursor'] or '')[-7:]}", lag, f"{r['rows_applied']:,}")
+            places = [r["cursor"], *(() if certified is None else (certified.get(name),))]
+            told = ("" if place is None else f"…{place[-7:]}" for place in places)
+            table.add_row(name, r["state"], *told, lag, f"{r['rows_applied']:,}")
     return table
 
 

@@ -38,7 +38,8 @@ def step(before: Delivery, after: Delivery) -> None:
     _taken_over(after, [name for name, (old, new) in changed.items() if _became_ours(old, new)])
     _failed({name: new.fault for name, (old, new) in changed.items() if new.failures > old.failures})
     _works_again([name for name, (old, new) in changed.items() if old.failures and not new.failures])
-    _read_again(_where(changed, lambda was, now: _status(was) == "streaming" and now.status == "unseeded"))
+    _read_again(_where(changed, lambda was, now: _is_unseeded(was, now) and not _is_asked_for(was, now)))
+    _as_asked(_where(changed, lambda was, now: _is_unseeded(was, now) and _is_asked_for(was, now)))
     _held(after, _where(changed, lambda was, now: _status(was) != "held" and now.status == "held"))
     _goes_on(_where(changed, lambda was, now: _status(was) == "held" and now.status != "held"))
     _unread(after, _where(changed, lambda was, now: was is not None and not was.fault and bool(now.fault)))
@@ -46,6 +47,14 @@ def step(before: Delivery, after: Delivery) -> None:
 
 def _status(copy: Copy | None) -> str:
     return "" if copy is None else copy.status
+
+
+def _is_unseeded(was: Copy | None, now: Copy) -> bool:
+    return _status(was) == "streaming" and now.status == "unseeded"
+
+
+def _is_asked_for(was: Copy | None, now: Copy) -> bool:
+    return was is not None and was.resumed != now.resumed
 
 
 def _where(
@@ -74,8 +83,8 @@ def _taken_over(state: Delivery, sinks: list[str]) -> None:
 
 def _failed(faults: Mapping[str, Fault | None]) -> None:
     for code, (fault, sinks) in _by_code(faults).items():
-        again = "is tried again" if fault.retry is Retry.RETRYABLE else "is tried again every minute or two"
-        message = f"{fault.message}; {named(sinks)} {again}"
+        again = "tried again" if fault.retry is Retry.RETRYABLE else "tried again every minute or two"
+        message = f"{fault.message}; {named(sinks)} {'is' if len(sinks) == 1 else 'are'} {again}"
         tell(_log, logging.WARNING, message, code=code, sinks=sinks)
 
 
@@ -89,7 +98,7 @@ def _by_code(faults: Mapping[str, Fault | None]) -> dict[str, tuple[Fault, list[
 
 def _works_again(sinks: list[str]) -> None:
     if sinks:
-        tell(_log, logging.INFO, f"{named(sinks)} works again", sinks=sinks)
+        tell(_log, logging.INFO, f"{named(sinks)} work{'s' * (len(sinks) == 1)} again", sinks=sinks)
 
 
 def _held(state: Delivery, held: Mapping[str, list[str]]) -> None:
@@ -136,7 +145,7 @@ def wave_done(wave: Wave, window: Window, receipts: Iterable[Receipt]) -> None:
             whom = f"for {named(sinks)}" if sinks else "for nobody"
             message = f"{_NOUNS[wave.kind]} of {table} ended: {rows:,} rows {whom}"
             tell(_log, level, message, sinks=sinks, table=table, position=window.upto)
-    for name in sorted(map(str, window.altered)):
+    for name in sorted(map(str, window.altered - window.alike)):
         message = f"the columns of {name} have changed at the source"
         tell(_log, logging.INFO, message, sinks=wave.sinks, table=name, position=window.upto)
 
@@ -213,6 +222,12 @@ def _is_whole(cursor: Cursor, table: str, fingerprint: str) -> bool:
 def _read_again(lost: Mapping[str, list[str]]) -> None:
     for table, sinks in sorted(lost.items()):
         tell_fault(_log, _gap(table, sinks), sinks=sinks, table=table)
+
+
+def _as_asked(again: Mapping[str, list[str]]) -> None:
+    for table, sinks in sorted(again.items()):
+        message = f"{table} is read again for {named(sinks)}, as was asked"
+        tell(_log, logging.INFO, message, sinks=sinks, table=table)
 
 
 def _gap(table: str, sinks: list[str]) -> Fault:

@@ -8,7 +8,6 @@ source says that the table is ready (`Observation.unready` no longer names it).
 from __future__ import annotations
 
 import logging
-import random
 import threading
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
@@ -17,15 +16,9 @@ from typing import TYPE_CHECKING
 
 from truecut.config.settings import SourceSettings
 from truecut.errors import Fault, TruecutError
-from truecut.journal.opening import open_reader
 from truecut.model.table import TableName
-from truecut.sources.postgres import unit_faults
-from truecut.sources.postgres.address import journal_of, postgres_source, server_address, units_of
-from truecut.sources.postgres.captured import CapturedLog, Extent
-from truecut.sources.postgres.unit_ledger import Edition
-from truecut.sources.postgres.unit_read import is_held, shared_snapshot
-from truecut.sources.postgres.unit_state import Standing, standing
-from truecut.sources.postgres.unit_work import ReadUnit, begin
+from truecut.sources.captured import Unit, Units
+from truecut.sources.registry import captured_source
 from truecut.spark.backfill import run_units
 from truecut.spark.wave.progress import name_job
 
@@ -49,15 +42,13 @@ class Backfill:
         spark: SparkSession,
         source: SourceSettings,
         *,
-        unit_bytes: int | None = None,
+        units: Units | None = None,
     ) -> None:
+        """`units`: as its kind gives them, by default."""
         self._spark = spark
-        self._address, self._journal = server_address(source), journal_of(source)
-        self._ledger = units_of(source)
-        pace = postgres_source(source.address).pace
-        self._readers, self._rows_per_s = pace.readers, pace.rows_per_s
-        self._unit_bytes = {} if unit_bytes is None else {"unit_bytes": unit_bytes}
-        self._wanted: frozenset[TableName] = frozenset()
+        self._units = captured_source(source).units if units is None else units
+        self._needed: frozenset[TableName] = frozenset()
+        self._resting: frozenset[TableName] | None = None  # nobody has said yet
         self._read = frozenset(table.name for table in source.tables if table.backfill != "none")
         self._before = self._read  # wanted at the turn before
         self._faults: dict[TableName, Fault] = {}
@@ -78,9 +69,17 @@ class Backfill:
             log.debug("Spark did not answer")
         self._thread.join(STOP_S)
 
-    def want(self, tables: Iterable[str]) -> None:
-        """The tables that some sink has to get whole."""
-        self._wanted = frozenset(map(TableName.parse, tables)) & self._read
+    def want(self, tables: Iterable[str], *, paused: Iterable[str] = ()) -> None:
+        """The tables that some sink has to get whole; of those that are paused nothing more is read."""
+        resting = frozenset(map(TableName.parse, paused)) & self._read
+        for table in self._read if self._resting is None else resting ^ self._resting:
+            self._units.pause(table, paused=table in resting)
+        self._resting = resting
+        self._needed = frozenset(map(TableName.parse, tables)) & self._read
+
+    def ask_again(self, table: str, asked: int) -> None:
+        """What was read of the table before this request is of no use any more."""
+        self._units.ask_again(TableName.parse(table), asked)
 
     def faults(self) -> dict[TableName, Fault]:
         """Why tables could not be read the last time."""
@@ -89,8 +88,8 @@ class Backfill:
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                wanted = self._wanted
-                worked = self.turn(wanted)
+                wanted = self._needed
+                worked = self.turn(wanted - (self._resting or frozenset()))
                 self._forget_older(self._before - wanted)
                 self._before = wanted
             except Exception as error:  # noqa: BLE001 - Spark raises many kinds; the next turn tries again
@@ -100,71 +99,37 @@ class Backfill:
             self._stop.wait(0.0 if worked else REST_S if self._troubled() else IDLE_S)
 
     def _troubled(self) -> bool:
-        """Whoever waits for transactions to end is in no trouble, and looks again soon."""
-        return any(fault.code != unit_faults.WRITERS_FIRST for fault in self._faults.values())
+        """Whoever waits for others to end something is in no trouble, and looks again soon."""
+        return not all(map(self._units.waits, self._faults.values()))
 
     # --- one turn -------------------------------------------------------------------------------------
 
     def turn(self, wanted: Collection[TableName]) -> bool:
         """One job for what these tables lack. Returns whether something was read."""
-        reader = open_reader(self._journal)
-        try:
-            extent = CapturedLog(reader).extent() if wanted else None
-        finally:
-            reader.close()
-        if extent is None:
-            return False
         with ExitStack() as held:
-            waiting = [self._work(table, extent, held) for table in sorted(wanted)]
+            found = self._units.lacking(sorted(wanted), held)
+            if not found:
+                return False
+            waiting = [self._work(table, one) for table, one in found.items()]
             everything = (one for turn in zip_longest(*waiting) for one in turn if one is not None)
             # All pages of a table without a key, under the snapshot that is held now; of others a few.
-            pages: list[tuple[TableName, ReadUnit]] = []
-            keyed: list[tuple[TableName, ReadUnit]] = []
+            pages: list[tuple[TableName, Unit]] = []
+            keyed: list[tuple[TableName, Unit]] = []
             for one in everything:
-                (keyed if one[1].shared is None else pages).append(one)
-            return self._job([*pages, *keyed[: self._readers * ROUND]])
+                (pages if one[1].is_pinned else keyed).append(one)
+            return self._job([*pages, *keyed[: self._units.readers * ROUND]])
 
-    def _work(
-        self, table: TableName, extent: Extent, held: ExitStack
-    ) -> Sequence[tuple[TableName, ReadUnit]]:
+    def _work(self, table: TableName, found: Sequence[Unit] | Fault) -> Sequence[tuple[TableName, Unit]]:
         """What is to be read of a table; nothing where it cannot be read now."""
-        try:
-            edition, unread = self._edition(table, standing(self._ledger, table, extent))
-            if not unread:
-                return []
-            shared = None if edition.plan.by else self._shared(table, edition, held)
-        except TruecutError as error:
-            self._cannot(table, error.fault)
+        if isinstance(found, Fault):
+            self._cannot(table, found)
             return []
-        rate = None if self._rows_per_s is None else self._rows_per_s / self._readers
-        units = [ReadUnit(self._address, self._journal, edition, unit, shared, rate) for unit in unread]
-        return [(table, one) for one in units]
+        return [(table, one) for one in found]
 
-    def _edition(self, table: TableName, found: Standing) -> tuple[Edition, Sequence[int]]:
-        edition = found.edition
-        if edition is None:
-            edition = begin(self._address, self._journal, table, ledger=self._ledger, **self._unit_bytes)
-            found = Standing(edition, None, tuple(range(len(edition.plan.parts))))
-        unread = list(found.unread) if edition.fault is None else []
-        random.Random(threading.get_native_id()).shuffle(unread)  # two runners rarely read the same
-        return edition, unread
-
-    def _shared(self, table: TableName, edition: Edition, held: ExitStack) -> str:
-        """The snapshot for all pages of a table, of ours or of another run; one that nobody holds any more
-        makes the edition void."""
-        name = edition.share()
-        if name is None:
-            mine = held.enter_context(shared_snapshot(self._address, edition.plan))
-            name = edition.share(mine) or mine
-        if not is_held(self._address, name):
-            edition.make_void("the snapshot of its pages is gone")
-            raise unit_faults.not_ready(table, "the snapshot of its pages is gone")
-        return name
-
-    def _job(self, work: Sequence[tuple[TableName, ReadUnit]]) -> bool:
+    def _job(self, work: Sequence[tuple[TableName, Unit]]) -> bool:
         name_job(self._spark, GROUP)
         read = [one for _, one in work]
-        done = run_units(self._spark, read, readers=self._readers)
+        done = run_units(self._spark, read, readers=self._units.readers)
         failed = {work[one.work][0] for one in done if one.fault is not None}
         for table in {table for table, _ in work} - failed:
             self._faults.pop(table, None)
@@ -176,17 +141,15 @@ class Backfill:
     def _cannot(self, table: TableName, fault: Fault) -> None:
         """Told once, until it is another one."""
         if self._faults.get(table) != fault:
-            level = logging.INFO if fault.code == unit_faults.WRITERS_FIRST else logging.WARNING
+            level = logging.INFO if self._units.waits(fault) else logging.WARNING
             log.log(level, "%s %s; fix: %s", fault.code, fault.message, fault.fix)
         self._faults[table] = fault
 
     def _forget_older(self, tables: Iterable[TableName]) -> None:
-        """Editions before the newest, of tables that nobody waits for: while somebody does, a seed may be
-        reading any of them. Another run's seed that does is told so, and takes the newest."""
+        """What was read before the newest reading, of tables that nobody waits for: while somebody does, a
+        seed may be reading any of it. Another run's seed that does is told so, and takes the newest."""
         for table in tables:
-            edition = self._ledger.current(table)
-            if edition is not None:
-                self._ledger.forget_older(table, edition)
+            self._units.forget_older(table)
 
 
 def _told(error: Exception) -> str:

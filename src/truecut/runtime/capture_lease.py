@@ -13,9 +13,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from truecut.errors import TruecutError
+from truecut.errors import Retry, TruecutError
 from truecut.runtime.control import ControlStore
-from truecut.sources.postgres import faults
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +57,7 @@ class CaptureLease:
     def check(self) -> None:
         """Raise when it may be somebody else's by now."""
         if time.monotonic() >= self._until_s:
-            raise faults.lease_lost()
+            raise lease_lost()
 
     def release(self) -> None:
         """Let the next one have it at once."""
@@ -85,3 +84,13 @@ class CaptureLease:
                 self._until_s = 0.0
                 return
             self._until_s = asked_s + self._duration_ms / 1_000
+
+
+def lease_lost() -> TruecutError:
+    """Another capture has, or may have, taken over."""
+    return TruecutError(
+        "TC2114",
+        "this capture's lease has run out, and another one may have taken over",
+        fix="None needed: it goes on when the lease can be had again.",
+        retry=Retry.RETRYABLE,
+    )

@@ -5,14 +5,22 @@ It is a distribution of its own, which shares no code with this one; where it is
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from truecut.model.position import Position
-from truecut.runtime.verification import Checked
+from truecut.runtime.checked import Checked
+
+if TYPE_CHECKING:
+    from truecut_verify.files import Examined
+    from truecut_verify.verdict import Check
+
+    More = Callable[[Examined], Sequence[Check]]
 
 
-def examined(folder: Path) -> list[Checked]:
-    """Every copy, level by level."""
+def examined(folder: Path, more: More = lambda _: []) -> list[Checked]:
+    """Every copy, level by level; `more`: what else is asked of what was found."""
     try:
         from truecut_verify.files import examine
         from truecut_verify.folder import WrongUsage, opened
@@ -21,7 +29,8 @@ def examined(folder: Path) -> list[Checked]:
         return [_unknown("the package truecut-verify is not installed")]
     try:
         with opened([folder]) as folders:
-            checks = [check for one in folders for check in examine(one, None).checks]
+            every = [examine(one, None) for one in folders]
+            checks = [check for one in every for check in (*one.checks, *more(one))]
     except (WrongUsage, OSError):
         return [_unknown("there is no certificate yet")]
     except Finding as finding:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from truecut.certificate import belongings
 from truecut.certificate.digest import Keyed
-from truecut.certificate.durable import UNFINISHED
-from truecut.certificate.folding import LEDGERS
-from truecut.certificate.issue import COPIES, certificate_paths, last_issued
-from truecut.certificate.segment import EVIDENCE, SECRET
-from truecut.certificate.sign import PUBLIC, SIGNING
+from truecut.certificate.issue import certificate_paths, last_issued, told_of
+from truecut.certificate.segment import SECRET
 from truecut.config.settings import Pipeline
-from truecut.runtime.certifier import control_name
+from truecut.runtime.certificate_lease import control_name
+from truecut.runtime.claims import Claims
 from truecut.runtime.control import open_control
 
 if TYPE_CHECKING:
@@ -46,35 +44,32 @@ def is_behind(pipeline: Pipeline, standing: Mapping[tuple[str, str], str]) -> bo
 
 
 def claims_of(pipeline: Pipeline, asked: Verification) -> Verification:
-    """The same question beside what the last certificate claims, under its secret; where there is none, as it
+    """The same question beside what is certified, under the certificates' secret; where there is none, as it
     was asked."""
     if pipeline.certificate is None:
         return asked
+    folder = pipeline.certificate.path
     try:
-        last = last_issued(pipeline.certificate.path)
-        keyed = Keyed((pipeline.certificate.path / SECRET).read_bytes())
+        known = bool(last_issued(folder).copies)
+        keyed = Keyed((folder / SECRET).read_bytes())
     except (OSError, ValueError, KeyError):  # gone, or hurt: V0 says so
         return asked
-    return replace(asked, claims=last.copies, keyed=keyed) if last.copies else asked
+    claims = asked.claims or Claims(pipeline)
+    return (
+        replace(asked, claims=claims, keyed=keyed, told_of=lambda digest: told_of(folder, digest))
+        if known
+        else asked
+    )
 
 
-def forget_certificates(pipeline: Pipeline) -> None:
-    """What Truecut made there, by name; keys and secrets, too: nothing is left that they are for."""
+def forget_certificates(pipeline: Pipeline, *, proof: bool) -> Path | None:
+    """Who issues them; and, where the `proof` is given up, what Truecut made there, by name, with keys and
+    secret. Returns the folder where certificates stay."""
     if pipeline.certificate is None:
-        return
+        return None
     with closing(open_control(pipeline.control, pipeline=control_name(pipeline.name))) as control:
         control.forget()
     folder = pipeline.certificate.path
-    if not folder.is_dir() or folder.is_symlink():
-        return
-    for path in (*certificate_paths(folder), *folder.glob(f"*{UNFINISHED}"), *_single(folder)):
-        path.unlink(missing_ok=True)
-    for name in (COPIES, EVIDENCE, LEDGERS):
-        if not (folder / name).is_symlink():
-            shutil.rmtree(folder / name, ignore_errors=True)
-    with suppress(OSError):  # not empty: then it is somebody else's, too
-        folder.rmdir()
-
-
-def _single(folder: Path) -> list[Path]:
-    return [folder / name for name in (SECRET, SIGNING, PUBLIC)]
+    if proof:
+        belongings.remove(folder)
+    return folder if certificate_paths(folder) else None

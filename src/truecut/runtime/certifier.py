@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
-from truecut.certificate.chain import canonical
+from truecut.certificate import retention
+from truecut.certificate.chain import NO_HEAD, canonical
 from truecut.certificate.events import OP_COLUMN, UNCHANGED_COLUMN
 from truecut.certificate.folding import Claim, Folding, Target
 from truecut.certificate.forms import form_of
-from truecut.certificate.issue import Copies, Issued, issue, last_readable
+from truecut.certificate.issue import Copies, Issued, issue, last_readable, recent
 from truecut.certificate.scope import scope_text
 from truecut.certificate.segment import Wanted, columns_text
 from truecut.certificate.sign import signer
-from truecut.config.kinds import SOURCES
+from truecut.config.kinds import SINKS, SOURCES
 from truecut.config.settings import Pipeline, SinkSettings, TableSettings, copy_fingerprint
 from truecut.errors import Fault, TruecutError
 from truecut.events import tell_fault
@@ -30,17 +31,12 @@ from truecut.model.change import OP, POSITION, SEQ, UNCHANGED
 from truecut.model.cursor import CopyState, Cursor
 from truecut.model.order import Receipt
 from truecut.runtime.background import Background
-from truecut.runtime.control import open_control
+from truecut.runtime.certificate_lease import IsOurs, alone
 from truecut.runtime.timetable import Timetable
 
 log = logging.getLogger(__name__)
 _SHARE = 4  # of the time at most a quarter is spent on it
 Fold = Callable[[Sequence[Folding]], list[Claim]]
-
-
-def control_name(pipeline: str) -> str:
-    """The store of the lease: those who issue are not counted among those that share the sinks."""
-    return f"{pipeline}/certificates"
 
 
 def wanted_of(pipeline: Pipeline) -> Wanted | None:
@@ -69,12 +65,13 @@ class Certifier:
         self._fold, self._background, self._times = fold, background, times
         self._runner = runner
         self.last = self._known()
-        self._signer = signer(self._settings.path)
+        signer(self._settings.path)  # without a key and a secret a run does not start
         self._shown: dict[str, Shown] = {}
         self._moved = False
         self._rest_ms = self._settings.interval_ms
         self.busy = False
         self.faults = 0  # tries that came to nothing
+        self._unknown: dict[tuple[str, str], str] = {}  # copies, and the reason that was told of each
 
     def _known(self) -> Issued:
         """A folder that is hurt keeps nothing from being delivered; it is told again whenever one is due."""
@@ -129,8 +126,11 @@ class Certifier:
         self.last = done
         took_ms = int((datetime.now(UTC) - began).total_seconds() * 1000)
         self._rest_ms = max(self._settings.interval_ms, _SHARE * took_ms)
-        for row in done.copies.values():
-            if row["verdict"] == "unknown" and row["segments"] != "[]":
+        for key, row in done.copies.items():
+            if row["verdict"] != "unknown":
+                self._unknown.pop(key, None)
+            elif row["segments"] != "[]" and self._unknown.get(key) != row["reason"]:
+                self._unknown[key] = row["reason"]
                 tell_fault(log, _uncertain(row["table"], row["sink"], row["reason"]))
 
     def _failed(self, fault: Fault) -> None:
@@ -140,45 +140,54 @@ class Certifier:
     # --- in the background --------------------------------------------------------------------------------
 
     def _issue(self, shown: dict[str, Shown]) -> Issued | None:
-        with closing(
-            open_control(self._pipeline.control, pipeline=control_name(self._pipeline.name))
-        ) as control:
-            claimed = control.claim(
-                self._runner, ["certificates"], duration_ms=self._pipeline.lease_ms, count_max=1
-            )
-            if not claimed:
-                return None
-            try:
-                return self._issue_next(shown)
-            finally:
-                control.leave(self._runner)
+        with alone(self._pipeline, self._runner) as is_ours:
+            return None if is_ours is None else self._issue_next(shown, is_ours)
 
-    def _issue_next(self, shown: dict[str, Shown]) -> Issued | None:
+    def _issue_next(self, shown: dict[str, Shown], is_ours: IsOurs = lambda: True) -> Issued | None:
         folder, pipeline = self._settings.path, self._pipeline  # one and the same from here to the end
         before = last_readable(folder)
-        moved = list(self._moved_copies(pipeline, shown, before.copies))
+        moved = list(self._moved_copies(pipeline, shown, before))
+        kept = {key: row for key, row in before.copies.items() if _is_wanted(pipeline, key)}
+        identity = _source_of(moved, kept)
+        moved = [one for one in moved if one.goes_with(identity, kept)]
         if not moved:
             return before
         claims = self._fold([Folding(str(folder), _target(one, before.copies)) for one in moved])
-        rows = {
-            key: {**row, "segments": "[]"} for key, row in before.copies.items() if _is_wanted(pipeline, key)
-        }
+        if not is_ours():
+            return None
+        rows = {key: {**row, "segments": "[]", "units": "[]"} for key, row in kept.items()}
         rows |= {
-            (one.table, one.sink.name): _row(one, claim) for one, claim in zip(moved, claims, strict=True)
+            (one.table, one.sink.name): _row(one, claim, before.copies)
+            for one, claim in zip(moved, claims, strict=True)
         }
-        identity = next(iter(moved)).copy.source_identity
-        return issue(
+        until = self._kept_until()
+        issued = issue(
             folder,
-            self._signer,
+            signer(folder),  # another one since a hand-over
             before=before,
             pipeline=pipeline.name,
             source={"type": pipeline.source.type, "identity": identity},
             captured=SOURCES[pipeline.source.type].captured,
             copies=list(rows.values()),
             issued_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            kept_from=1 if until is None else retention.kept_from(folder, before, until=until),
         )
+        if issued is not None and until is not None:
+            self._trim(issued, until)
+        return issued
 
-    def _moved_copies(self, pipeline: Pipeline, shown: dict[str, Shown], before: Copies) -> Iterable[_Moved]:
+    def _kept_until(self) -> datetime | None:
+        keep_ms = self._settings.keep_ms
+        return None if keep_ms is None else datetime.now(UTC) - timedelta(milliseconds=keep_ms)
+
+    def _trim(self, issued: Issued, until: datetime) -> None:
+        """What stays although it may go does no harm: the next certificate tries again."""
+        try:
+            retention.trim(self._settings.path, issued, until=until)
+        except OSError as error:
+            tell_fault(log, _untrimmed(self._settings.path, error))
+
+    def _moved_copies(self, pipeline: Pipeline, shown: dict[str, Shown], before: Issued) -> Iterable[_Moved]:
         """Those that stand elsewhere than the last certificate says; an older look changes nothing."""
         tables = {str(table.name): table for table in pipeline.tables}
         for sink in pipeline.sinks:
@@ -189,9 +198,20 @@ class Certifier:
                 if copy.fingerprint != copy_fingerprint(tables[name], sink):
                     continue  # of other settings than those of today, and about to be made anew
                 one = _Moved(name, sink, tables[name], copy, shown[sink.name].sink_version)
-                known = before.get((name, sink.name))
-                if known is None or (known["edition"], known["at"]) < (copy.edition, str(copy.at)):
+                known = before.copies.get((name, sink.name))
+                stood = (0, "") if known is None else (known["edition"], known["at"])
+                if (copy.edition, str(copy.at)) > stood or self._was_made_anew(one, before, shown[sink.name]):
                     yield one
+
+    def _was_made_anew(self, one: _Moved, last: Issued, shown: Shown) -> bool:
+        """Whether a sink that counts its editions from the beginning was lost: its cursor tells a certificate
+        that claims a later edition, so it was written after that. An older look tells none."""
+        known = last.copies[one.table, one.sink.name]
+        if one.copy.edition >= known["edition"]:
+            return False
+        told = recent(self._settings.path, last, shown.cursor.certificate)
+        claim = None if told is None else told.copies.get((one.table, one.sink.name))
+        return claim is not None and one.copy.edition < claim["edition"]
 
 
 def _is_wanted(pipeline: Pipeline, key: tuple[str, str]) -> bool:
@@ -206,9 +226,29 @@ class _Moved:
     copy: CopyState
     sink_version: str
 
+    def goes_with(self, identity: str, before: Copies) -> bool:
+        """One of another source than the certificate's is about to be made anew: it may go on as it was."""
+        known = before.get((self.table, self.sink.name))
+        scope = scope_text(self.copy.source_identity, self.table)
+        inherits = known is not None and (known["edition"], known["scope"]) == (self.copy.edition, scope)
+        return self.copy.source_identity == identity or inherits
+
+
+def _source_of(moved: Sequence[_Moved], kept: Copies) -> str:
+    """A source that takes another's place has later positions: a larger generation."""
+    places = [(str(one.copy.at), one.copy.source_identity) for one in moved]
+    places += [(row["at"], row["scope"].rpartition("\n")[0]) for row in kept.values()]
+    return max(places, default=("", ""))[1]
+
+
+def _told_head(one: _Moved, before: Copies) -> str:
+    """Up to which certificates have told the copy's segments: the next one goes on from there."""
+    known = before.get((one.table, one.sink.name))
+    return NO_HEAD if known is None else str(known["evidence"])
+
 
 def _target(one: _Moved, before: Copies) -> Target:
-    copy, known = one.copy, before.get((one.table, one.sink.name))
+    copy = one.copy
     return Target(
         one.table,
         one.sink.name,
@@ -217,14 +257,15 @@ def _target(one: _Moved, before: Copies) -> Target:
         str(copy.at),
         copy.evidence,
         columns_text(copy.columns),
-        "" if known is None else known["evidence"],
+        _told_head(one, before),
     )
 
 
-def _row(one: _Moved, claim: Claim) -> dict[str, Any]:
+def _row(one: _Moved, claim: Claim, before: Copies) -> dict[str, Any]:
     copy, settings = one.copy, one.settings
     routed = one.sink.route is not None and settings.route_by is not None and not settings.broadcast
     append = copy.mode == "append"
+    called = SINKS[one.sink.type].called(one.sink.address, one.table)
     return {
         "table": one.table,
         "sink": one.sink.name,
@@ -240,10 +281,12 @@ def _row(one: _Moved, claim: Claim) -> dict[str, Any]:
         "reason": claim.reason,
         "rows": claim.rows,
         "root": claim.root,
-        "evidence": copy.evidence,
+        "evidence": _told_head(one, before) if claim.untold else copy.evidence,
         "segments": canonical(list(claim.segments)),
-        "units": "[]",
+        "units": claim.units,
         "sink_version": one.sink_version,
+        "route_by": settings.route_by if routed else None,
+        "called": None if called == one.table else called,
     }
 
 
@@ -253,6 +296,14 @@ def _columns(copy: CopyState) -> list[list[Any]]:
         return own
     beside: list[list[Any]] = [[POSITION, 0, "text"], [SEQ, 0, "text"], [OP, OP_COLUMN, "text"]]
     return [*beside, [UNCHANGED, UNCHANGED_COLUMN, {"list": "text"}], *own]
+
+
+def _untrimmed(folder: Path, error: OSError) -> Fault:
+    return Fault(
+        "TC7010",
+        f"old files in the certificates' folder {folder} cannot be removed ({error.strerror})",
+        "Check that this machine may write there; it is tried again with the next certificate.",
+    )
 
 
 def _uncertain(table: str, sink: str, reason: str) -> Fault:

@@ -115,6 +115,15 @@ class ControlStore:
             )
         return known, int(alive[0][0])
 
+    def renew(self, runner: str, *, duration_ms: int) -> None:
+        """Whatever is still ours lasts longer; nothing is said of the runner."""
+        with self._db.transaction(self._pipeline):
+            now = self._now_ms()
+            self._db.run(
+                "UPDATE truecut_lease SET expires_ms = ? WHERE pipeline = ? AND owner = ? AND expires_ms > ?",
+                (now + duration_ms, self._pipeline, runner, now),
+            )
+
     def held(self, runner: str) -> set[str]:
         """The sinks that are this runner's now."""
         with self._db.transaction(self._pipeline, reading=True):

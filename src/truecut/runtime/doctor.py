@@ -25,7 +25,7 @@ from truecut.sources.contract import Observation, Survey, TableRead
 from truecut.sources.registry import survey_source
 from truecut.spark.session import check_java
 from truecut.spark.settings import refused, refused_master
-from truecut.spark.trial import refusal
+from truecut.spark.trial import TooSlow, refusal
 
 
 def examine(pipeline: Pipeline, unsettled: Fault | None = None) -> Iterator[Check]:
@@ -70,11 +70,22 @@ def _spark(pipeline: Pipeline) -> Check:
     """Whether it takes what the file says: started, for what cannot be known otherwise."""
     fault = refused_master(pipeline)
     if fault is None and pipeline.spark.conf:
-        said = refusal(master=pipeline.spark.master, conf=pipeline.spark.conf)
+        try:
+            said = refusal(master=pipeline.spark.master, conf=pipeline.spark.conf)
+        except TooSlow:
+            return Check("spark", "was too slow to tell", [Finding("spark", _too_slow(), "warning")])
         fault = None if said is None else refused(pipeline, said).fault
     if fault is not None:
         return Check("spark", "does not start with these settings", [Finding("spark", fault)])
     return Check("spark", "takes the settings of the file")
+
+
+def _too_slow() -> Fault:
+    return Fault(
+        "TC5015",
+        "Spark neither started with the settings of the file nor refused them in time",
+        "Try again when the machine or the cluster has room for it.",
+    )
 
 
 def _engines(pipeline: Pipeline) -> Iterator[Check]:
@@ -138,7 +149,8 @@ def _table(survey: Survey, table: TableSettings, seen: Observation) -> Check:
             "Remove the duplicates at the source, or choose a key that is unique.",
         )
         findings.append(Finding(name, fault))
-    return Check(f"table {name}", f"{facts.rows:,} rows, key {key}", findings)
+    rows = "rows not counted" if facts.rows is None else f"{facts.rows:,} rows"
+    return Check(f"table {name}", f"{rows}, key {key}", findings)
 
 
 def _retention(pipeline: Pipeline, outlook: Outlook) -> Check:

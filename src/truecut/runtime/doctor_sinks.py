@@ -94,14 +94,16 @@ def check_space(pipeline: Pipeline) -> Check:
         place = nearest(folder)
         if not_writable(folder) is None:  # one that is not is told elsewhere, and its room means nothing
             disks.setdefault(os.stat(place).st_dev, place)
-    free = {place: shutil.disk_usage(place).free for place in disks.values()}
+    usage = {place: shutil.disk_usage(place) for place in disks.values()}
+    free = {place: told.free for place, told in usage.items() if told.total}  # none in all: it does not tell
     findings = [
         Finding(str(place), _little_space(place, room), "error" if room < SPACE_NONE_BYTES else "warning")
         for place, room in free.items()
         if room < SPACE_LOW_BYTES
     ]
     if not free:
-        return Check("disk space", "not looked at: no folder can be written to")
+        why = "no disk tells how much it has" if usage else "no folder can be written to"
+        return Check("disk space", f"not looked at: {why}")
     least = min(free.values())
     return Check("disk space", f"at least {least // MIB:,} MiB free on each disk", findings)
 

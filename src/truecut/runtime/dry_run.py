@@ -6,7 +6,7 @@ Nothing is written: sinks are only looked at, so tokens are made up and no fence
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,7 +29,7 @@ from truecut.sources.contract import Observation
 from truecut.sources.registry import survey_source
 
 NAMED_MAX = 20
-Reason = Literal["new", "gap", "source replaced", "settings changed", "resumed"]
+Reason = Literal["new", "gap", "source replaced", "settings changed", "resumed", "asked for"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,8 @@ class Outlook:
         cursor = self.looks[sink].cursor or Cursor(None, 0)
         known = cursor.copies.get(table)
         before = recorded(table, known, self.state.sinks[sink].settings[table])
+        if any(one.again and one.table == table for one in self.pauses.requests):
+            return "asked for"
         if before.status == "held":
             return "resumed"
         if before.status == "unseeded":
@@ -61,21 +63,29 @@ def look_ahead(pipeline: Pipeline) -> Outlook:
     return foresee(pipeline, seen, known, look_at_sinks(pipeline.sinks, pipeline=pipeline.name))
 
 
-def nothing_lacks(outlook: Outlook, target: Position | None) -> bool:
+def nothing_lacks(
+    outlook: Outlook, target: Position | None, lacks: Callable[[str, Position], bool] = lambda *_: True
+) -> bool:
     """Whether a run that shall reach the target (None: the head) would find everything there already.
+    `lacks`: whether there is anything of a table behind a place, where somebody knows.
 
     Where the control store does not know the sinks, or somebody asks for something, a run has to see to it.
     """
     seen = outlook.seen
-    known, goal = outlook.known, target or max(seen.head, seen.ahead or seen.head)
+    known, goal = outlook.known, target or head_of(seen)
     told = known.sinks >= outlook.state.sinks.keys() and outlook.seen.identity in known.generations
-    asked = outlook.pauses.resumed_tables or outlook.pauses.tables
+    asked = outlook.pauses.requests or outlook.pauses.tables
     return (
         told
         and not asked
         and goal <= outlook.seen.head
-        and all(_is_there(sink, goal) for sink in outlook.state.sinks.values())
+        and all(_is_there(sink, goal, lacks) for sink in outlook.state.sinks.values())
     )
+
+
+def head_of(seen: Observation) -> Position:
+    """Where the source itself is, also where less of it can be read by now."""
+    return max(seen.head, seen.ahead or seen.head)
 
 
 def passed_by(outlook: Outlook, target: Position) -> TruecutError | None:
@@ -101,9 +111,11 @@ def _cannot_stop_at(target: Position, why: Sequence[str]) -> TruecutError:
     )
 
 
-def _is_there(sink: SinkState, goal: Position) -> bool:
-    copies = sink.copies.values()
-    there = all(c.status == "streaming" and c.at is not None and c.at >= goal for c in copies)
+def _is_there(sink: SinkState, goal: Position, lacks: Callable[[str, Position], bool]) -> bool:
+    there = all(
+        copy.status == "streaming" and copy.at is not None and (copy.at >= goal or not lacks(table, copy.at))
+        for table, copy in sink.copies.items()
+    )
     return sink.phase == "ready" and not sink.paused and there
 
 
@@ -128,8 +140,10 @@ def _state(pipeline: Pipeline, seen: Observation, looks: Mapping[str, SinkLook],
     receipts = [_receipt(name, state.sinks[name].epoch, look) for name, look in looks.items()]
     state, _ = delivery.recovered(state, receipts, now_ms=0)
     state = delivery.pause_tables(state, tables=pauses.tables)
-    for table, asked in sorted(pauses.resumed_tables.items()):
-        state = delivery.resume_table(state, table, asked=asked, sinks=state.sinks)
+    for one in pauses.requests:
+        take_up = delivery.copy_again if one.again else delivery.resume_table
+        sinks = [name for name in state.sinks if one.sink in (None, name)]
+        state = take_up(state, one.table, asked=one.asked, sinks=sinks)
     paused = frozenset(state.sinks) if pauses.everything else pauses.sinks
     return delivery.pause(state, sinks=paused)
 

@@ -1,6 +1,7 @@
 """Whether a pipeline is well, judged by its status document. Pure.
 
-Well is a sink that lags at most as long as somebody allows, with every copy seeded and none held or failed.
+Well is a sink that lags at most as long as somebody allows, with every copy seeded and none held or failed,
+and none that was found wrong and has not passed since.
 What nobody knows is not well. A sink that was taken out of the file, or detached, is nobody's concern.
 """
 
@@ -26,6 +27,8 @@ def _of_copies(status: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name} was never seeded"
         elif copy["state"] == "backfilling":
             yield f"{name} is not seeded"
+        if (copy.get("verification") or {}).get("failed"):
+            yield f"{name} does not pass verification"
 
 
 def _of_sinks(status: Mapping[str, Any], lag_max_ms: int) -> Iterator[str]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from threading import Event
 from typing import TYPE_CHECKING
 
 from truecut.certificate.folding import Claim, Folding
-from truecut.config.settings import Pipeline
+from truecut.config.settings import Level, Pipeline
 from truecut.core.delivery import Recover, Wave
 from truecut.errors import Fault, Retry, TruecutError
 from truecut.model.order import Receipt
@@ -24,6 +25,8 @@ from truecut.spark.wave.progress import fraction_done, name_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from truecut.runtime.checked import Checked
 
 SEED_DEADLINE_MS = 600_000  # without any progress
 
@@ -55,6 +58,13 @@ class Jobs:
         """One job brings the ledgers of these copies up to date."""
         name_job(self._spark, f"{self._runner}-ledgers")
         return run_foldings(self._spark, foldings)
+
+    def verify(self, level: Level, ended: Event) -> list[Checked]:
+        """All copies, with a quarter of the slots."""
+        from truecut.runtime.looking_over import looked_over
+
+        name_job(self._spark, f"{self._runner}-verification")
+        return looked_over(self._pipeline, self._spark, level, runner=self._runner, ended=ended)
 
     def carry(
         self, wave: Wave, source: Source, *, source_identity: str, certificate: str = ""
@@ -94,3 +104,10 @@ def untouched(wave: Wave, unread: Mapping[str, Fault]) -> WaveResult:
     return WaveResult(
         [Receipt(name, sink.epoch, "aborted", unread=unread) for name, sink in wave.sinks.items()]
     )
+
+
+def lost_tables(window: Window, receipts: Sequence[Receipt]) -> dict[str, Fault]:
+    """Tables that cannot be read from where they stand, as the plan or a reader has found."""
+    found = {table: fault for receipt in receipts for table, fault in receipt.unread.items()}
+    planned = {str(name): window.faults[name] for name in window.lost}
+    return planned | {table: fault for table, fault in found.items() if fault.retry is Retry.GAP}

@@ -61,13 +61,22 @@ class Planner:
         tables = {t.name: t for t in self.pipeline.tables}
         wanted = [tables[TableName.parse(name)] for name in wave.tables]
         if wave.kind == "seed":
-            reads = [_read(table) for table in wanted]
+            reads = [replace(_read(table), reading=self._reading(wave, str(table.name))) for table in wanted]
             return source.plan_seed(reads, at=wave.upto_max, parallelism=parallelism)
         assert wave.after is not None, "tables that stream have a place"
         modes = self._modes(wave)
         places = {table.name: (_read(table), wave.after, modes[str(table.name)]) for table in wanted}
         limits = WindowLimits(self.pipeline.batch.rows_max, self.pipeline.batch.bytes_max)
         return source.plan_window(places, upto_max=wave.upto_max, limits=limits, parallelism=parallelism)
+
+    def _reading(self, wave: Wave, table: str) -> int:
+        """How often the append tables of this wave will have been read: all of them as often."""
+        editions = {
+            wave.sinks[sink.name].tables[table].edition
+            for sink in self.pipeline.sinks
+            if sink.name in wave.sinks and sink.modes.get(table) == "append"
+        }
+        return max(editions, default=1)
 
     def job(self, wave: Wave, window: Window, *, slots: int, deadline_ms: int) -> WaveJob:
         """The Spark job that carries the window."""
@@ -81,6 +90,7 @@ class Planner:
                 routes=tuple(self._route(name, sinks) for name in wave.tables),
                 orders=tuple(self._order(wave, window, sink, wave.sinks[sink.name]) for sink in sinks),
                 commit_all=wave.kind != "changes" or bool(window.faults) or bool(window.altered),
+                evidence=wanted_of(self.pipeline),
             ),
             sinks=sinks,
             slots=max(1, min(slots, len(sinks))),
@@ -147,6 +157,7 @@ class Planner:
             wanted.hold,
             copy_fingerprint(self._table(name), sink),
             window.upto_source if place == window.upto else UNTOLD,
+            began_empty=self._table(name).backfill == "none",
         )
 
     def _held(

@@ -1,17 +1,32 @@
-"""Pauses are files in the state folder: they survive restarts and the loss of the control store.
+"""What users ask for are files in the state folder: they survive restarts and the loss of the control store.
 
-`pause/all`, `pause/sink=NAME`, `pause/table=NAME`; and `resume/table=NAME`, a request that the runner
-takes up once the table goes on.
+`pause/all`, `pause/sink=NAME`, `pause/table=NAME`; and requests, which runners answer: that a held table goes
+on (`resume/table=NAME`), that one is read again (`backfill/table=NAME`, `backfill/sink=NAME/table=NAME`).
+The time of its file is a request's number; each is above all before it, also when the clock is set back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import os
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from truecut.state_folder import PAUSE, RESUME
+from truecut.state_folder import BACKFILL, LAST_REQUEST, PAUSE, RESUME
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Request:
+    """Something that the copies of a table shall show: in the order of the numbers, one after another."""
+
+    asked: int  # when, in ns: its number
+    table: str
+    again: bool = False  # read the table again; else: let a held copy go on
+    sink: str | None = None  # None: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +36,12 @@ class Pauses:
     everything: bool = False
     sinks: frozenset[str] = frozenset()
     tables: frozenset[str] = frozenset()
-    resumed_tables: Mapping[str, int] = field(default_factory=dict)  # and when it was asked for, in ns
+    requests: tuple[Request, ...] = ()
+
+    @property
+    def resumed_tables(self) -> Mapping[str, int]:
+        """The tables that shall go on, and the number of the request."""
+        return {one.table: one.asked for one in self.requests if not one.again}
 
 
 def read_pauses(state: Path) -> Pauses:
@@ -31,13 +51,15 @@ def read_pauses(state: Path) -> Pauses:
         everything="all" in names,
         sinks=_of("sink", names),
         tables=_of("table", names),
-        resumed_tables=_requests(state / RESUME),
+        requests=tuple(sorted(_requests(state))),
     )
 
 
 def pause(state: Path, *, sink: str | None = None, table: str | None = None) -> None:
-    """Ask a running pipeline, or the next run, to pause."""
-    _touch(state / PAUSE / _file(sink, table))
+    """Ask a running pipeline, or the next run, to pause. What was to be read again waits until that ends."""
+    path = state / PAUSE / _file(sink, table)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
     if table is not None:
         (state / RESUME / _file(None, table)).unlink(missing_ok=True)
 
@@ -52,8 +74,13 @@ def resume(state: Path, *, sink: str | None = None, table: str | None = None) ->
             was_paused = True
             other.unlink(missing_ok=True)
     if table is not None:
-        _touch(state / RESUME / _file(None, table))
+        _ask(state, state / RESUME / _file(None, table))
     return was_paused
+
+
+def backfill(state: Path, *, table: str, sink: str | None = None) -> Request:
+    """Ask that a table is read again, for one sink or all. One that still waits is taken for the same."""
+    return Request(_ask(state, _again(state, table, sink)), table, again=True, sink=sink)
 
 
 def how_to_resume(table: str) -> str:
@@ -61,10 +88,11 @@ def how_to_resume(table: str) -> str:
     return f"Remove the cause, then run `truecut resume FILE --table {table}`."
 
 
-def resumed(state: Path, *, table: str, asked_ns: int) -> None:
-    """The request of that time has been taken up; one that came since stays."""
-    path = state / RESUME / _file(None, table)
-    if _asked_ns(path) == asked_ns:
+def answered(state: Path, request: Request) -> None:
+    """The sinks show it; one that came since stays."""
+    resume = state / RESUME / _file(None, request.table)
+    path = _again(state, request.table, request.sink) if request.again else resume
+    if _asked_ns(path) == request.asked:
         path.unlink(missing_ok=True)
 
 
@@ -79,18 +107,50 @@ def _quoted(name: str) -> str:
     return name.replace("%", "%25").replace("/", "%2F").replace("\0", "%00")
 
 
-def _touch(path: Path) -> None:
+def _again(state: Path, table: str, sink: str | None) -> Path:
+    folder = state / BACKFILL
+    return (folder if sink is None else folder / _file(sink, None)) / _file(None, table)
+
+
+def _ask(state: Path, path: Path) -> int:
+    """A request's file appears with its number, or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
+    number = _next_number(state)
+    draft = path.with_name(f"{uuid.uuid4().hex}.draft")
+    draft.touch()
+    os.utime(draft, ns=(number, number))
+    draft.replace(path)
+    return number
+
+
+def _next_number(state: Path) -> int:
+    """Above the last one, which is remembered."""
+    last, known = state / LAST_REQUEST, 0
+    with suppress(OSError, ValueError):  # the first, or damaged: the clock says enough
+        known = int(last.read_text())
+    number = max(time.time_ns(), known + 1)
+    draft = last.with_name(f"{uuid.uuid4().hex}.draft")
+    draft.write_text(str(number))
+    draft.replace(last)
+    return number
 
 
 def _names(folder: Path) -> list[str]:
     return [path.name for path in folder.glob("*")]
 
 
-def _requests(folder: Path) -> dict[str, int]:
-    asked = {table: _asked_ns(folder / _file(None, table)) for table in _of("table", _names(folder))}
-    return {table: ns for table, ns in asked.items() if ns is not None}
+def _requests(state: Path) -> Iterator[Request]:
+    folders: list[tuple[Path, bool, str | None]] = [
+        (state / RESUME, False, None),
+        (state / BACKFILL, True, None),
+    ]
+    folders += [
+        (state / BACKFILL / _file(sink, None), True, sink) for sink in _of("sink", _names(state / BACKFILL))
+    ]
+    for folder, again, sink in folders:
+        for table in _of("table", _names(folder)):
+            if (asked := _asked_ns(folder / _file(None, table))) is not None:
+                yield Request(asked, table, again, sink)
 
 
 def _asked_ns(path: Path) -> int | None:

@@ -1,7 +1,7 @@
 """The document behind `truecut plan`: what `run` would do now.
 
 Promises to write nothing. Which copies are seeded, held or follow the log is the delivery machine's own
-verdict (`outlook`); sizes are the source's metadata.
+verdict (`dry_run`); sizes are the source's metadata.
 """
 
 from __future__ import annotations
@@ -177,8 +177,21 @@ class _Forecast:
 
 def _table(name: str, facts: TableFacts | Fault) -> dict[str, Any]:
     if isinstance(facts, Fault):
-        return {"name": name, "rows": None, "bytes": None, "error": facts.document()}
-    return {"name": name, "rows": facts.rows, "bytes": facts.size_bytes, "error": None}
+        return {
+            "name": name,
+            "rows": None,
+            "bytes": None,
+            "units": None,
+            "left_out": [],
+            "error": facts.document(),
+        }
+    told = {
+        "rows": facts.rows,
+        "bytes": facts.size_bytes,
+        "units": facts.units,
+        "left_out": list(facts.left_out),
+    }
+    return {"name": name, **told, "error": None}
 
 
 def _create(kind: str, name: str, sink: str | None = None) -> dict[str, Any]:

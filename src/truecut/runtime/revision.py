@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 
 from truecut.config.beginning import FoundTable
 from truecut.config.settings import Pipeline, SinkSettings
-from truecut.runtime.tables import settle
+from truecut.runtime.settled_tables import settle
 
 _ANOTHER = ("metadata.name", "source", "control", "state", "journal")
 _NAMES = {"name": "metadata.name", "lease_ms": "lease", "path": "", "sinks": "", "files": "", "source": ""}
@@ -61,8 +61,11 @@ def _differences(began: Pipeline, written: Pipeline) -> Iterator[str]:
     if began.source.journal != written.source.journal:
         yield "journal"
     before, after = (
-        replace(one.source, journal=None, tables=(), pipeline="", units=None) for one in (began, written)
+        replace(one.source, journal=None, tables=(), pipeline="", units=None, witness=None)
+        for one in (began, written)
     )
+    if began.source.witness != written.source.witness and began.certificate == written.certificate:
+        yield "certificate"
     if before != after:
         yield "source"
 

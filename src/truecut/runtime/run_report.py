@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from truecut.config.settings import Pipeline
 from truecut.core.delivery import Copy, Delivery, SinkState, Wave
@@ -12,12 +12,16 @@ from truecut.errors import Fault
 from truecut.model.order import Counts, Receipt
 from truecut.model.position import Position, text_of
 from truecut.runtime import announce
-from truecut.runtime.heads import Heads
+from truecut.runtime.head_times import Heads
 from truecut.runtime.pauses import how_to_resume
 from truecut.runtime.timetable import Clock
 from truecut.runtime.totals import Tally, Unrouted, Written, start_of
 from truecut.runtime.until import unread
 from truecut.sources.contract import Observation
+
+if TYPE_CHECKING:
+    from truecut.certificate.issue import Copies
+    from truecut.runtime.verified import Results
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,13 @@ class View:
         self.control_fault: Fault | None = None
         self.given_up: Mapping[str, Fault] = {}  # sinks that were left to somebody else
         self.restart: tuple[str, ...] = ()  # what the file says now and this run does not know
+        self.again: frozenset[str] = frozenset()  # tables that are read again for some sink
         self.seen_at_ms: int | None = None  # when the source was last looked at
+        self.retained_bytes: int | None = None  # of the source's log, for us; None: unknown, or it needs none
+        self.certified_lag_ms: Mapping[tuple[str, str], int] = {}  # (table, sink), of those of ours
+        self.verified: Results = {}  # of all copies, whoever has looked at them
+        self.certified: dict[tuple[str, str], Position] = {}
+        self._copies: Copies | None = None  # that `certified` was made of
         self._heads = Heads()
         self._rows: dict[str, int] = {}
         self._written: dict[tuple[str, str], Written] = {}  # in this run, by (sink, table)
@@ -57,6 +67,10 @@ class View:
         self._untold_windows: list[Unrouted] = []
         self._reported: dict[str, SinkView] = {}
         self._retired: dict[str, SinkView] = {}
+
+    def wall_ms(self) -> int:
+        """Now, by the clock that is shown."""
+        return self._clock.wall_ms()
 
     def observed(self, seen: Observation) -> None:
         """The source was looked at."""
@@ -97,16 +111,47 @@ class View:
         self._untold, self._untold_windows = {}, []
         return tally
 
-    def refresh(self, state: Delivery) -> None:
-        """Bring the lines up to date. Only sinks that are ours: others report themselves."""
+    def refresh(self, state: Delivery, certified: Copies | None = None) -> None:
+        """Bring the lines up to date. Only sinks that are ours: others report themselves. `certified`: what
+        the last certificate says."""
         wall_ms = self._clock.wall_ms()
         owned = {name: sink for name, sink in state.sinks.items() if sink.phase != "unowned"}
+        claimed = self._claimed(certified)
+        settled = {
+            key: at for key, own in claimed.items() if (at := _settled_upto(owned, key, own)) is not None
+        }
         places = [sink.position for sink in owned.values() if sink.position is not None]
+        places += settled.values()
         if places:
             self._heads.forget_upto(min(places))
         self.sinks = {name: self._line(name, sink, state, wall_ms) for name, sink in owned.items()}
         self.sinks |= {name: self._left(name, fault) for name, fault in self.given_up.items()}
         self._retired = {name: line for name, line in self._retired.items() if name not in self.sinks}
+        lags = {key: self._lag(at, state.head, wall_ms) for key, at in settled.items()}
+        self.certified_lag_ms = {key: lag_ms for key, lag_ms in lags.items() if lag_ms is not None}
+
+    def certified_upto(self, sink: str) -> str | None:
+        """Up to where all tables of a sink are certified; None: some are not."""
+        modes = next((one.modes for one in self.pipeline.sinks if one.name == sink), {})
+        places = [self.certified.get((table, sink)) for table in modes]
+        known = [place for place in places if place is not None]
+        return str(min(known)) if known and len(known) == len(places) else None
+
+    def verified_upto(self, sink: str) -> str | None:
+        """The same, of the last verification that each of them has passed."""
+        modes = next((one.modes for one in self.pipeline.sinks if one.name == sink), {})
+        found = [self.verified.get((table, sink)) for table in modes]
+        places = [one.upto for one in found if one is not None and one.upto is not None]
+        return min(places) if places and len(places) == len(found) else None
+
+    def _claimed(self, copies: Copies | None) -> Mapping[tuple[str, str], Position]:
+        """(table, sink) → up to where it is certified."""
+        if copies is not self._copies:
+            rows = (copies or {}).items()
+            told = {key: row["at"] for key, row in rows if row["verdict"] == "certified"}
+            self.certified = {key: Position.parse(at) for key, at in told.items()}
+            self._copies = copies
+        return self.certified
 
     def retire(self, sinks: Iterable[str]) -> set[str]:
         """These were taken out of the file: a last line of each that was ours is told, and no more. Returns
@@ -159,7 +204,10 @@ class View:
                     "durable": None if copy.durable is None else str(copy.durable.at),
                     "error": _trouble_of(table, copy),
                     "tries": copy.failures,  # in vain, in a row
-                    "waits_for": state.unready.get(table) if copy.status == "unseeded" else None,
+                    "waits_for": state.unready.get(table)
+                    if copy.status == "unseeded" or table in self.again
+                    else None,
+                    "again": table in self.again,
                     "resumed": 0 if copy.durable is None else copy.durable.resumed,
                     "rows_applied": self._written.get((name, table), Written()).applied,
                 }
@@ -205,6 +253,18 @@ class View:
             "error": None if fault is None else fault.document(),
             "restart": list(self.restart),
         }
+
+
+def _settled_upto(
+    owned: Mapping[str, SinkState], key: tuple[str, str], certified: Position
+) -> Position | None:
+    """Up to where a copy of ours lacks nothing and holds nothing that is not certified."""
+    table, sink = key
+    copy = owned[sink].copies.get(table) if sink in owned else None
+    if copy is None:
+        return None
+    whole = copy.durable is not None and copy.durable.at <= certified
+    return max(certified, copy.at) if whole and copy.at is not None else certified
 
 
 def _state_of(sink: SinkState, head: Position | None) -> str:

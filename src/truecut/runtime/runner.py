@@ -9,34 +9,36 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from truecut.config.settings import Pipeline
 from truecut.core import delivery
 from truecut.core.copies import wanted_whole
 from truecut.core.delivery import Delivery, Effect, RaiseToken, Recover, RunWave, Wave, WaveKind
+from truecut.core.state import LANES, Lane
 from truecut.errors import ExitCode, Fault, Retry, TruecutError
 from truecut.failpoint import failpoint
 from truecut.model.order import Receipt
-from truecut.model.position import Position
 from truecut.runtime import announce
 from truecut.runtime.background import Background
 from truecut.runtime.bulletin import Bulletin
 from truecut.runtime.certifier import Certifier
 from truecut.runtime.control import ControlStore
 from truecut.runtime.delivery_state import Machine
+from truecut.runtime.file_watch import FileWatch
 from truecut.runtime.generations import Generations
-from truecut.runtime.jobs import Jobs
+from truecut.runtime.jobs import Jobs, lost_tables
 from truecut.runtime.leases import Leases
 from truecut.runtime.orders import wanted
 from truecut.runtime.pipeline_file import PipelineFile
-from truecut.runtime.requests import Requests, answered
+from truecut.runtime.requests import Requests, shown
 from truecut.runtime.revision import revise
 from truecut.runtime.run_report import View
 from truecut.runtime.timetable import Clock, Timetable
 from truecut.runtime.trace import Trace
-from truecut.runtime.until import Outcome, Until, idle, judge
+from truecut.runtime.until import Outcome, Until, idle
+from truecut.runtime.verdict import Verdict
+from truecut.runtime.verifier import Verifier
 from truecut.sources.contract import Observation, Source, Window
 from truecut.spark.wave.job import WaveResult
 
@@ -45,7 +47,6 @@ WAVES_MAX = 2  # ordinary waves at once: groups at different places
 SEEDS_MAX = {False: 2, True: 1}  # of punctual sinks, of late ones: one that hangs leaves room for another
 REPORT_MS = 1_000
 PERSIST_MS = 30_000
-FILE_MS = 1_000
 BUSY_MS = 500  # between two looks at the source while no sink is free
 LEAVE_MS = 5_000  # for signing off
 CERTIFY_MS = 250  # between two tries at the end of a run
@@ -68,7 +69,8 @@ class Runner:
         accept: bool = False,
         on_view: Callable[[View], None] = lambda _: None,
         on_turn: Callable[[], None] = lambda: None,
-        on_unseeded: Callable[[frozenset[str]], None] = lambda _: None,
+        on_unseeded: Callable[[frozenset[str], frozenset[str]], None] = lambda *_: None,
+        on_again: Callable[[str, int], None] = lambda *_: None,
         file: PipelineFile | None = None,
         background: Background | None = None,
         clock: Clock | None = None,
@@ -79,7 +81,7 @@ class Runner:
         self._control = control
         self._until = until
         self._on_view = on_view
-        self._on_unseeded = on_unseeded  # the tables that some sink of ours has to get whole
+        self._on_unseeded = on_unseeded  # the tables that some sink has to get whole; those that are paused
         self._on_turn = on_turn  # raises when there is no sense in going on
         self._clock = clock or Clock()
         self._view = View(pipeline, self._clock)
@@ -101,7 +103,9 @@ class Runner:
             pipeline.state,
             self._machine,
             self._times,
-            answered_elsewhere=lambda table: answered(self._bulletin.reports, table),
+            answered_elsewhere=lambda table: shown(self._bulletin.reports, table),
+            on_again=on_again,
+            never_again={str(one.name) for one in pipeline.tables if one.backfill == "none"},
         )
         self._leases = Leases(
             control,
@@ -114,21 +118,38 @@ class Runner:
             on_store=self._store_is,
             on_renewed=self._requests.answer,
         )
-        self._file = None if until.finite else file  # a run that ends by itself knows what it began with
+        watched = None if until.finite else file  # a run that ends by itself knows what it began with
+        self._file = FileWatch(watched, self._background, self._times, on_read=self._file_read)
         self.taken = pipeline if file is None else file.began  # the file, as far as it is carried out
-        self._reading_file = False
         self._certifier = (
             None
             if pipeline.certificate is None
             else Certifier(pipeline, jobs.fold, self._background, self._times, runner=name)
         )
+        self._verifier = self._new_verifier()
         self._stopping = False
         self._observing = False
         self._winding_down = False
-        self._recovering: set[bool] = set()  # the punctual sinks, the late ones, or both
+        self._recovering: set[Lane] = set()
         self._running: dict[int, Wave] = {}
-        self._target: Position | None = None
-        self._started_ms = self._clock.now_ms()
+        self._verdict = Verdict(
+            until,
+            self._machine,
+            self._leases,
+            self._bulletin,
+            self._requests,
+            self._view,
+            self._clock,
+            runner=name,
+            lease_ms=pipeline.lease_ms,
+        )
+
+    def _new_verifier(self) -> Verifier | None:
+        """A run that ends by itself would end before it."""
+        settings = self._pipeline.certificate
+        if self._until.finite or settings is None or settings.verify is None:
+            return None
+        return Verifier(self._pipeline, self._jobs.verify, self._background, self._times, runner=self._name)
 
     def stop(self) -> None:
         """Ask for a clean stop: what is in flight ends, cursors are made durable, leases are released."""
@@ -137,11 +158,11 @@ class Runner:
     def run(self) -> Outcome:
         """The loop. Returns when stopped or when `until` is reached (or cannot be)."""
         try:
-            while not self._stopping and not self._ended():
+            while not self._stopping and not self._verdict.is_final():
                 self.turn()
-            reached = self._judge()[0]
+            reached = self._verdict.now()[0]
             self._wind_down()
-            return reached if reached.reached else self._judge()[0]
+            return reached if reached.reached else self._verdict.now()[0]
         finally:
             self._leave()
             self._background.close()
@@ -152,11 +173,13 @@ class Runner:
         self._on_turn()
         self._leases.tend(self._view.runner)
         self._observe()
-        self._read_file_again()
+        self._file.tend()
         self._requests.obey()
         self._launch()
         if self._certifier is not None:
             self._certifier.tend()
+        if self._verifier is not None:
+            self._verifier.tend()
         self._report()
 
     @property
@@ -187,26 +210,19 @@ class Runner:
 
     # --- the pipeline file ----------------------------------------------------------------------------
 
-    def _read_file_again(self) -> None:
-        if self._file is None or self._reading_file or not self._times.is_due("file", FILE_MS):
-            return
-        self._reading_file = True
-        self._background.submit(self._file.read_again, self._file_read, self._file_unusable)
-
-    def _file_read(self, written: Pipeline | None) -> None:
-        self._reading_file = False
-        if written is None or self._file is None:
-            return
+    def _file_read(self, written: Pipeline) -> None:
         try:
             revision = revise(self._pipeline, began=self.taken, written=written)
         except TruecutError as error:  # only with the source's tables does it show
-            self._file_unusable(error.fault)
+            announce.file_unusable(error.fault)
             return
         self.taken = revision.taken
         self._pipeline = self._view.pipeline = revision.pipeline
         self._jobs = self._jobs.of(revision.pipeline)
         if self._certifier is not None:
             self._certifier.revised(revision.pipeline, (*revision.added, *revision.removed))
+        if self._verifier is not None:
+            self._verifier.revised(revision.pipeline, self._jobs.verify)
         self._bulletin.retire(self._view.retire(revision.removed))
         self._leases.retire(revision.removed)
         known = wanted(revision.pipeline)
@@ -215,10 +231,6 @@ class Runner:
         if revision.restart != self._view.restart or added or revision.removed:
             announce.revised(revision)
         self._view.restart = revision.restart
-
-    def _file_unusable(self, fault: Fault) -> None:
-        self._reading_file = False
-        announce.file_unusable(fault)
 
     # --- the source -----------------------------------------------------------------------------------
 
@@ -229,6 +241,7 @@ class Runner:
         if self._observing or not self._times.is_due("observe", often_ms):
             return
         self._observing = True
+        self._requests.look_begins()
         self._background.submit(self._generations.new_look(), self._observed, self._observe_failed)
 
     def _observed(self, seen: Observation) -> None:
@@ -237,8 +250,8 @@ class Runner:
             return
         head = self._until.bounded(seen.head)
         renumbered = seen.identity == self._state.identity and head.generation > self._generation
-        if self._target is None or renumbered:
-            self._target = self._until.position or max(head, seen.ahead or head)
+        if self._verdict.target is None or renumbered:
+            self._verdict.target = self._until.position or max(head, seen.ahead or head)
         self._view.observed(seen)
         oldest = min(seen.oldest, head)
         unready = {str(table): why for table, why in seen.unready.items()}
@@ -249,7 +262,10 @@ class Runner:
                     self._state, identity=seen.identity, oldest=oldest, head=head, unready=unready
                 )
             )
-        self._on_unseeded(wanted_whole(self._state.sinks.values()))
+        self._requests.looked()
+        again = self._view.again = self._requests.tables_again
+        whole = wanted_whole(self._state.sinks.values()) | again
+        self._on_unseeded(whole, self._requests.paused_tables)
 
     def _observe_failed(self, fault: Fault) -> None:
         self._observing = False
@@ -258,9 +274,10 @@ class Runner:
     # --- starting what may start ----------------------------------------------------------------------
 
     def _launch(self) -> None:
+        for lane in LANES:
+            if lane not in self._recovering:
+                self._carry_out(delivery.start_recovery(self._state, now_ms=self._clock.now_ms(), lane=lane))
         for late in (False, True):
-            if late not in self._recovering:
-                self._carry_out(delivery.start_recovery(self._state, now_ms=self._clock.now_ms(), late=late))
             if self._in_flight("seed", late=late) < SEEDS_MAX[late]:
                 self._carry_out(delivery.start_seed(self._state, now_ms=self._clock.now_ms(), late=late))
         self._carry_out(delivery.persist_idle(self._state, delivery.taken_up(self._state)))
@@ -298,7 +315,7 @@ class Runner:
     # --- recovery -------------------------------------------------------------------------------------
 
     def _recover(self, effect: Recover) -> None:
-        self._recovering.add(effect.late)
+        self._recovering.add(effect.lane)
         jobs = self._jobs  # of the pipeline as it is now: it may lose one of these sinks meanwhile
         self._background.submit(
             lambda: jobs.take_over(effect),
@@ -307,7 +324,7 @@ class Runner:
         )
 
     def _recovered(self, effect: Recover, receipts: list[Receipt]) -> None:
-        self._recovering.discard(effect.late)
+        self._recovering.discard(effect.lane)
         self._generations.heard(receipts)
         self._shown(receipts)
         self._leases.took_over(receipts)
@@ -319,7 +336,7 @@ class Runner:
             self._certifier.heard(receipts)
 
     def _recovery_failed(self, effect: Recover, fault: Fault) -> None:
-        self._recovering.discard(effect.late)
+        self._recovering.discard(effect.lane)
         self._carry_out(delivery.recovery_failed(self._state, effect, fault, **self._time_and_chance()))
 
     # --- waves ----------------------------------------------------------------------------------------
@@ -349,7 +366,7 @@ class Runner:
         self._carry_out(
             delivery.wave_done(self._state, wave.id, upto=upto, receipts=receipts, **self._time_and_chance())
         )
-        if lost := _lost(window, receipts):
+        if lost := lost_tables(window, receipts):
             self._machine.become(
                 delivery.lost_history(self._state, wave.sinks, lost, at=wave.after, **self._time_and_chance())
             )
@@ -360,45 +377,13 @@ class Runner:
 
     # --- the end --------------------------------------------------------------------------------------
 
-    def _ended(self) -> bool:
-        if not self._until.finite:
-            return False
-        limit = self._until.timeout_ms
-        if limit is not None and self._clock.now_ms() - self._started_ms > limit:
-            return True
-        outcome, final = self._judge()
-        asked = self._requests.pending(of_others=not self._settled, but=self._leases.given_up)
-        return (outcome.reached or final) and not asked
-
-    @property
-    def _settled(self) -> bool:
-        """The leases of whoever was killed before we began have run out, and may be ours."""
-        return self._clock.now_ms() - self._started_ms > 2 * self._pipeline.lease_ms
-
-    def _judge(self) -> tuple[Outcome, bool]:
-        if self._target is None:
-            fault = self._view.source_fault
-            return Outcome(
-                reached=False, stragglers={"source": fault.message if fault else "no answer"}
-            ), False
-        alone = all(sink.phase != "unowned" for sink in self._state.wanted.values())
-        elsewhere = {} if alone else self._bulletin.elsewhere(but=self._name)
-        outcome, final = judge(
-            self._state,
-            self._target,
-            elsewhere,
-            given_up=self._leases.given_up,
-            exact=self._until.position is not None,
-        )
-        left = {name: fault.message for name, fault in self._leases.given_up.items()}
-        told = {name: left.get(name, why) for name, why in outcome.stragglers.items()}
-        return replace(outcome, stragglers=told), final
-
     def _wind_down(self) -> None:
         """Wait for what is in flight, then make idle positions durable. Each has a time of its own: what
         hangs for long, as a seed may, costs the other sinks nothing. A look that comes now changes nothing:
         what it shows would be known to us alone."""
         self._winding_down = True
+        if self._verifier is not None:
+            self._verifier.stop()
         self._drain(self._pipeline.batch.deadline_ms)
         self._carry_out(delivery.persist_idle(self._state, idle(self._state)))
         self._drain(self._pipeline.batch.deadline_ms)
@@ -415,29 +400,35 @@ class Runner:
         the next run issues it."""
         if self._certifier is None:
             return
-        patience_ms = (
-            self._pipeline.batch.deadline_ms + 2 * self._pipeline.lease_ms
-        )  # somebody was killed at it
-        deadline_ms, faults = self._clock.now_ms() + patience_ms, self._certifier.faults
-        while self._certifier.unsettled and self._clock.now_ms() < deadline_ms:
-            if self._certifier.faults >= faults + CERTIFY_TRIES:
-                return
-            self._certifier.tend(often_ms=CERTIFY_MS)
-            self._background.take_answers(wait_s=TICK_S)
-            self._leases.tend(self._view.runner, claim=False)
+        certifier, enough = self._certifier, self._certifier.faults + CERTIFY_TRIES
+
+        def unsettled() -> bool:
+            if not certifier.unsettled or certifier.faults >= enough:
+                return False
+            certifier.tend(often_ms=CERTIFY_MS)
+            return True
+
+        # Somebody may have been killed at it: then its lease runs out first.
+        self._wait_while(unsettled, self._pipeline.batch.deadline_ms + 2 * self._pipeline.lease_ms)
 
     def _drain(self, patience_ms: int) -> None:
+        self._wait_while(
+            lambda: self._running or self._recovering or self._bulletin.busy or self._leases.busy, patience_ms
+        )
+
+    def _wait_while(self, busy: Callable[[], object], patience_ms: int) -> None:
+        """Answers are taken up and leases kept meanwhile."""
         deadline_ms = self._clock.now_ms() + patience_ms
-        while (
-            self._running or self._recovering or self._bulletin.busy or self._leases.busy
-        ) and self._clock.now_ms() < deadline_ms:
+        while busy() and self._clock.now_ms() < deadline_ms:
             self._background.take_answers(wait_s=TICK_S)
             self._leases.tend(self._view.runner, claim=False)
 
     def _report(self, *, force: bool = False) -> None:
         if force or self._times.is_due("report", REPORT_MS):
             self._view.given_up = self._leases.given_up
-            self._view.refresh(self._state)
+            self._view.refresh(self._state, None if self._certifier is None else self._certifier.last.copies)
+            if self._verifier is not None:
+                self._view.verified = self._verifier.last
             self._view.seeds = {
                 tuple(wave.sinks): self._jobs.fraction_done(wave)
                 for wave in self._running.values()
@@ -457,10 +448,3 @@ class Runner:
 
     def _time_and_chance(self) -> dict[str, Any]:
         return {"now_ms": self._clock.now_ms(), "jitter": self._chance.random()}
-
-
-def _lost(window: Window, receipts: Sequence[Receipt]) -> dict[str, Fault]:
-    """Tables that cannot be read from where they stand, as the plan or a reader has found."""
-    found = {table: fault for receipt in receipts for table, fault in receipt.unread.items()}
-    planned = {str(name): window.faults[name] for name in window.lost}
-    return planned | {table: fault for table, fault in found.items() if fault.retry is Retry.GAP}

@@ -1,9 +1,9 @@
 """The document behind `truecut status`: what the runners last reported, put together.
 
 While somebody runs the pipeline, lag is as that runner told it; of one that nobody runs, as the source itself
-says now (`standing`). Totals are those of all runs. A run takes up what was added to the file, and lets go of
-what was taken out, in a moment: until then that is told as it is, with a note. What waits for a restart is
-named.
+says now (`source_standing`). Totals are those of all runs. A run takes up what was added to the file, and
+lets go of what was taken out, in a moment: until then that is told as it is, with a note. What waits for a
+restart is named.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from truecut.config.settings import Pipeline, SinkSettings
 from truecut.model.position import Position
-from truecut.runtime.captured import Captured
+from truecut.runtime.capture_report import Captured
 from truecut.runtime.control import Reports
 from truecut.runtime.pauses import Pauses, how_to_resume
 from truecut.runtime.revision import told
-from truecut.runtime.standing import Standing
+from truecut.runtime.source_standing import Standing
 from truecut.runtime.totals import Written
+from truecut.runtime.verified import Results, iso
 
 SCHEMA = "truecut.status/v1"
 ADDED = "no run has taken it up yet"
@@ -36,12 +36,14 @@ def status_document(
     *,
     capture: Captured | None = None,
     certified: Mapping[tuple[str, str], str] | None = None,
+    verified: Results | None = None,
 ) -> dict[str, Any]:
     """`truecut.status/v1`. Sinks that were taken out of the file are listed as retired, once no run delivers
     to them any more."""
     totals = reports.totals.by_sink()
     heard = capture or Captured()
-    return _Status(pipeline, reports, pauses, standing, totals, heard, certified or {}).document()
+    status = _Status(pipeline, reports, pauses, standing, totals, heard, certified or {}, verified or {})
+    return status.document()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class _Status:
     applied: Mapping[str, int]  # sink → rows of all runs
     capture: Captured
     certified: Mapping[tuple[str, str], str]  # (table, sink) → up to where
+    verified: Results
     now_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
 
     def document(self) -> dict[str, Any]:
@@ -66,7 +69,7 @@ class _Status:
             "schema": SCHEMA,
             "pipeline": self.pipeline.name,
             "state": self._state(sinks),
-            "observed_at": _iso(self.now_ms),
+            "observed_at": iso(self.now_ms),
             "restart_to_apply": told(self.reports.runners),
             "source": self._source(),
             "sinks": sinks + removed,
@@ -97,9 +100,10 @@ class _Status:
             "captured_by": self.capture.state,
             "released": self._released(head),
             "oldest": oldest,
-            "seen_at": None if seen_at_ms is None else _iso(int(seen_at_ms)),
+            "seen_at": None if seen_at_ms is None else iso(int(seen_at_ms)),
             "retained_bytes": self.capture.retained_bytes,
-            "full_in_s": self.capture.full_in_s,
+            "retained_bytes_per_s": self.capture.retained_bytes_per_s,
+            "slot_lost_in_s": self.capture.slot_lost_in_s,
             "gap": self.capture.gap,
             "waits_for": self.capture.waits_for,
             "unrouted": dict(self.reports.totals.unrouted),
@@ -154,14 +158,14 @@ class _Status:
         return "current" if lag_ms == 0 else "behind"
 
     def _is_left_behind(self, sink: SinkSettings, report: Mapping[str, Any]) -> bool:
-        """Whether the journal goes on without it: a copy stands before its oldest position."""
-        oldest = self._source()["oldest"]
-        told: Mapping[str, Any] = report.get("tables", {})
-        places = [told[table].get("durable") for table in sink.modes if table in told]
-        return oldest is not None and any(
-            at is not None and at < oldest and at.partition("-")[0] == oldest.partition("-")[0]
-            for at in places
-        )
+        """Whether the journal goes on without it: a copy stands before its oldest position. One never
+        made stands nowhere."""
+        if (text := self._source()["oldest"]) is None:
+            return False
+        oldest, told = Position.parse(text), report.get("tables", {})
+        durable = [told[table].get("durable") for table in sink.modes if table in told]
+        places = [Position.parse(at) for at in durable if at is not None]
+        return any(at.generation == oldest.generation and 0 < at.place < oldest.place for at in places)
 
     def _removed(self, name: str, report: Mapping[str, Any]) -> dict[str, Any]:
         """Retired, unless some run has its lease: that one still delivers to it."""
@@ -213,6 +217,8 @@ class _Status:
         for table, mode in sink.modes.items():
             told = self._told(sink.name, table)
             error = told.get("error")
+            looked = self.verified.get((table, sink.name))
+            passed_at_ms = None if looked is None else looked.passed_at_ms
             yield {
                 "table": table,
                 "sink": sink.name,
@@ -223,8 +229,9 @@ class _Status:
                 "rows_applied": self.reports.totals.written.get((sink.name, table), Written()).applied,
                 "error": None if error is None else {"fix": how_to_resume(table), **error},
                 "certified_upto": self.certified.get((table, sink.name)),
-                "verified_upto": None,
-                "verified_at": None,
+                "verified_upto": None if looked is None else looked.upto,
+                "verified_at": None if passed_at_ms is None else iso(passed_at_ms),
+                "verification": None if looked is None else looked.document(),
             }
 
     def _copy_state(self, sink: str, table: str, told: Mapping[str, Any]) -> str:
@@ -239,7 +246,3 @@ _STATES = {None: "pending", "unseeded": "backfilling", "held": "failed", "stream
 
 def _worst(states: set[str]) -> str:
     return next((state for state in ("failed", "backfilling", "pending") if state in states), "streaming")
-
-
-def _iso(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

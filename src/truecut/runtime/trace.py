@@ -23,6 +23,7 @@ text, null where there is none.
   PauseTable     sink, epoch, copies
   UnpauseTable   sink, epoch, copies
   ResumeTable    sink, epoch, copies
+  CopyAgain      sink, epoch, copies
 
 `epoch` is the one after the action. `tables` are the versions that an order expects, `leaves` those that it
 leaves; `copies` are all copies of the sink after the action.
@@ -162,9 +163,14 @@ def _answered(name: str, wave: Wave, old: SinkState, sink: SinkState) -> tuple[s
 
 
 def _copies_changed(old: SinkState, sink: SinkState) -> str:
-    """Between two answers: somebody resumed a table, or its history was lost."""
-    resumed = any(copy.resumed != sink.copies[table].resumed for table, copy in old.copies.items())
-    return "ResumeTable" if resumed else "LostHistory"
+    """Between two answers: somebody resumed a table or wants it again, or its history was lost."""
+    asked = [table for table, copy in old.copies.items() if copy.resumed != sink.copies[table].resumed]
+    if not asked:
+        return "LostHistory"
+    again = any(
+        old.copies[table].status != "held" and sink.copies[table].status == "unseeded" for table in asked
+    )
+    return "CopyAgain" if again else "ResumeTable"
 
 
 def _version(version: Version | None) -> dict[str, object] | None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from functools import cached_property
 from typing import Any
 
 from truecut.config.settings import Pipeline
@@ -21,7 +22,8 @@ from truecut.journal.retention import retain
 from truecut.model.position import Position
 from truecut.runtime.control import Reports
 from truecut.runtime.control_readonly import Known, peek, peek_reports
-from truecut.sources.postgres.captured import CapturedLog, Extent
+from truecut.sources.captured import Kept
+from truecut.sources.registry import captured_source
 
 log = logging.getLogger(__name__)
 
@@ -36,13 +38,16 @@ class Trimming:
         self._pipeline = pipeline
         self._came = set() if came is None else came
         self._journal = journal
-        self._log = CapturedLog(journal)
         self._over = threading.Event()
         settings = pipeline.source.journal
         self._hold_bytes_max = 1 << 62 if settings is None else settings.bytes_max // 2
         self._detached: frozenset[str] = frozenset()
         self._thread = threading.Thread(target=self._run, name="truecut trimming", daemon=True)
         self._thread.start()
+
+    @cached_property
+    def _kept(self) -> Callable[[], Kept | None]:
+        return captured_source(self._pipeline.source).kept(self._journal)
 
     def close(self) -> None:
         """Before the journal is closed."""
@@ -60,40 +65,33 @@ class Trimming:
 
     def trim(self) -> None:
         """Once."""
-        extent = self._log.extent()
-        if extent is None:
+        kept = self._kept()
+        if kept is None:
             return
         control = self._pipeline.control
         known = peek(control, pipeline=self._pipeline.name)
         reports = peek_reports(control, pipeline=self._pipeline.name)
         self._came.update(reports.owners)
-        needed = needed_from(self._pipeline, known, reports, extent, self._came)
+        needed = needed_from(self._pipeline, known, reports, kept, self._came)
         head = self._journal.head()
         acknowledged = {
-            sink: None if place is None else self._record(extent, place, head)
+            sink: None if place is None else head if place >= kept.head else kept.needless_after(place)
             for sink, place in needed.items()
         }
         own = {sink.name: sink.hold_bytes_max for sink in self._pipeline.sinks}
         bounds = {sink: own.get(sink, self._hold_bytes_max) for sink in needed}
-        last = Position(extent.generation, extent.last.record)
-        decision = retain(self._journal, acknowledged, bytes_max=bounds, certified=head, resumes_at=last)
+        decision = retain(
+            self._journal, acknowledged, bytes_max=bounds, certified=head, resumes_at=kept.resumes_at
+        )
         for sink in sorted(decision.detached - self._detached):
             log.warning(
                 "%s holds back more of the journal than it may: it is copied anew when it returns", sink
             )
         self._detached = decision.detached
 
-    def _record(self, extent: Extent, place: int, head: Position | None) -> Position | None:
-        """The last record that is not needed: the one before the marker behind which reading begins. Who has
-        everything holds nothing back."""
-        if place >= extent.last.lsn - 1:
-            return head
-        mark = self._log.before(extent, max(place + 1, extent.first.lsn))
-        return Position(extent.generation, mark.record - 1)
-
 
 def needed_from(
-    pipeline: Pipeline, known: Known, reports: Reports, extent: Extent, came: AbstractSet[str] = frozenset()
+    pipeline: Pipeline, known: Known, reports: Reports, kept: Kept, came: AbstractSet[str] = frozenset()
 ) -> dict[str, int | None]:
     """For each sink the place up to which it has everything; None: nobody knows, so nothing is trimmed.
 
@@ -105,12 +103,12 @@ def needed_from(
     modes |= {name: _told_of(reports, name) for name in {*reports.owners, *came} if name not in modes}
     retired = {name for name, report in reports.sinks.items() if report.get("state") == "retired"}
     wanted = {name: own for name, own in modes.items() if name in reports.owners or name not in retired}
-    generation = known.generations.get(extent.identity)
+    generation = known.generations.get(kept.identity)
     if generation is None:
         return dict.fromkeys(wanted, None)
     whole = {str(table.name) for table in pipeline.tables if table.backfill != "none"}
     return {
-        name: _needed(own, reports.sinks.get(name), generation, whole, extent.last.lsn - 1)
+        name: _needed(own, reports.sinks.get(name), generation, whole, kept.head)
         for name, own in wanted.items()
     }
 
@@ -127,12 +125,15 @@ def _needed(
     place = head
     for table in tables:
         told = report.get("tables", {}).get(table)
-        if told is None or (told["status"] == "unseeded" and table in whole):
-            return None  # its copy is on its way, from a place that only it knows
+        read = told is None or told["status"] == "unseeded" or told.get("again", False)
+        if told is None or (read and table in whole):
+            return None  # its copy is on its way, or another one, from a place that only it knows
         durable = told.get("durable")
         if durable is None:
             continue
         at = Position.parse(durable)
+        if not at.place:
+            continue  # held before it was ever copied: it goes on from nowhere in the log
         if at.generation == generation and told["status"] != "unseeded":
             place = min(place, at.place)
     return place

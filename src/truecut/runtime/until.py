@@ -9,22 +9,24 @@ from truecut.core.copies import outrun
 from truecut.core.delivery import Copy, Delivery, SinkState
 from truecut.errors import Fault, Retry
 from truecut.model.position import Position
+from truecut.runtime.pauses import Request
 
 UNREAD_TRIES = 6  # the rests between them: 0.5, 1, 2, 4 and 8 seconds, or up to twice as long
 
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """When to stop by itself: at a position, at the head of the first look, or never."""
+    """When to stop by itself: at a position, at the head of the first look, with an answer, or never."""
 
     caught_up: bool = False
     position: Position | None = None
     timeout_ms: int | None = None
+    answer: Request | None = None  # once every sink shows this request
 
     @property
     def finite(self) -> bool:
         """Whether the run promises a result."""
-        return self.caught_up or self.position is not None
+        return self.caught_up or self.position is not None or self.answer is not None
 
     def bounded(self, head: Position) -> Position:
         """How far to go: a position of an earlier source bounds nothing, all of this one is beyond it."""

@@ -1,4 +1,5 @@
-"""Whether the frontiers move: the source is seen, and every sink goes forward or has nowhere to go.
+"""Whether the frontiers move: the source is seen, and every sink goes forward or has nowhere to go. Beside
+them: copies that were found wrong and have not passed since.
 
 Owns when each frontier last moved. A sink that is paused was told to stand still; a table that is held was
 not. Time is passed in.
@@ -21,6 +22,7 @@ class Frontiers:
     _places: dict[str, tuple[object, int]] = field(default_factory=dict)  # sink → (where it is, since when)
     _seen: tuple[int | None, int] = (None, 0)  # the last look at the source, and when we heard of it
     _stuck: list[str] = field(default_factory=list)
+    _wrong: list[str] = field(default_factory=list)
     _turned_ms: int = 0
 
     def update(self, view: View, *, now_ms: int) -> None:
@@ -33,6 +35,11 @@ class Frontiers:
             place = (line.position, line.cursor, line.rows_applied, seeding.get(name))
             if self._places.get(name, (None, 0))[0] != place:
                 self._places[name] = (place, now_ms)
+        self._wrong = [
+            f"{one.table} at sink {one.sink} (verification)"
+            for one in view.verified.values()
+            if one.failed is not None
+        ]
         self._stuck = [name for name, line in view.sinks.items() if self._is_stuck(line, now_ms)]
 
     def _is_stuck(self, line: SinkView, now_ms: int) -> bool:
@@ -47,8 +54,8 @@ class Frontiers:
         return not self._turned_ms or now_ms - self._turned_ms <= STILL_MS
 
     def stuck(self, *, now_ms: int) -> list[str]:
-        """What does not move: sinks by name, `the source`, `the run`."""
-        found = [f"sink {name}" for name in self._stuck]
+        """What does not move: sinks by name, `the source`, `the run`; and copies that were found wrong."""
+        found = [f"sink {name}" for name in self._stuck] + self._wrong
         if self._seen[0] is None or now_ms - self._seen[1] > STILL_MS:
             found.insert(0, "the source")
         return found if self.works(now_ms=now_ms) else ["the run", *found]

@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 from truecut.runtime.run_report import SinkView, View
 
 STATES = ("current", "behind", "backfilling", "paused", "failed")
+VERDICTS = ("pass", "fail", "unknown")
 _SINK = ("pipeline", "sink")
 _TABLE = ("pipeline", "table")
 _COPY = ("pipeline", "sink", "table")
@@ -42,6 +43,7 @@ class RunMetrics(Collector):
             yield from self._of_source(view)
             yield from self._of_sinks(lines)
             yield from self._of_copies(view, lines)
+            yield from self._of_verification(view)
 
     def _of_source(self, view: View) -> Iterator[Metric]:
         up = float(view.source_fault is None and view.head is not None)
@@ -51,6 +53,9 @@ class RunMetrics(Collector):
         if view.seen_at_ms is not None:
             help_text = "When the source was last seen, in seconds since 1970."
             yield self._one("truecut_source_seen_timestamp_seconds", help_text, view.seen_at_ms / 1000)
+        if view.retained_bytes is not None:
+            help_text = "What the source keeps of its log for us."
+            yield self._one("truecut_source_retained_bytes", help_text, float(view.retained_bytes))
         store = float(view.control_fault is None)
         yield self._one("truecut_control_store_up", "The control store answers.", store)
         yield self._one("truecut_seeds_running", "Seeds that run now.", float(len(view.seeds)))
@@ -73,6 +78,12 @@ class RunMetrics(Collector):
         for sink, table, copy in copies:
             rows.add_metric([self._pipeline, sink, table], copy["rows_applied"])
         yield rows
+        lags = [
+            ((self._pipeline, sink, table), lag_ms / 1000)
+            for (table, sink), lag_ms in view.certified_lag_ms.items()
+        ]
+        help_text = "Since when the copy lacks something, or holds what is not certified; 0: neither."
+        yield _gauge("truecut_certified_lag_seconds", help_text, _COPY, lags)
         held: dict[str, int] = {}
         for _, table, copy in copies:
             held[table] = held.get(table, 0) + (copy["status"] == "held")
@@ -84,6 +95,24 @@ class RunMetrics(Collector):
         for name in (str(table.name) for table in view.pipeline.tables):
             unrouted.add_metric([self._pipeline, name], view.unrouted.get(name, 0))
         yield unrouted
+
+    def _of_verification(self, view: View) -> Iterator[Metric]:
+        """Of all copies, whoever has looked at them."""
+        found = list(view.verified.values())
+        now_ms = view.wall_ms()
+        ages = [
+            ((self._pipeline, one.sink, one.table), max(0, now_ms - one.passed_at_ms) / 1000)
+            for one in found
+            if one.passed_at_ms is not None
+        ]
+        yield _gauge("truecut_verified_age_seconds", "Since the copy has passed verification.", _COPY, ages)
+        verdicts = [
+            ((self._pipeline, one.sink, one.table, word), float(one.verdict == word))
+            for one in found
+            for word in VERDICTS
+        ]
+        help_text = "1 for what the last verification of the copy has found."
+        yield _gauge("truecut_verification", help_text, (*_COPY, "verdict"), verdicts)
 
     def _one(self, name: str, help_text: str, value: float) -> Metric:
         return _gauge(name, help_text, ("pipeline",), [((self._pipeline,), value)])

@@ -10,6 +10,7 @@ that a witness needs. Trouble with a piece comes back as data.
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -54,6 +55,13 @@ class Piece(Protocol):
         """The values of these keys, by their digests, as far as its rows have them."""
         ...
 
+    def repairs(
+        self, keyed: Keyed, wanted: Collection[bytes], *, place: int
+    ) -> Iterator[tuple[Side, pa.Table]]:
+        """Changes (`model.change`) at `place` that let go of its rows with these keys, where they are a
+        sink's, and bring them, where they are a source's."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Few:
@@ -84,11 +92,14 @@ class Sums:
     faults: Mapping[Side, Fault] = field(default_factory=dict)
 
 
-def sum_up(spark: SparkSession, pieces: Sequence[Piece], keyed: Keyed) -> Sums:
-    """One job over all pieces. A side none of whose pieces has a row is an empty one."""
+def sum_up(
+    spark: SparkSession, pieces: Sequence[Piece], keyed: Keyed, *, tasks_max: int | None = None
+) -> Sums:
+    """One job over all pieces. A side none of whose pieces has a row is an empty one. `tasks_max`: how
+    many read at once; None: one for each piece."""
     buckets = {side: Buckets.empty() for piece in pieces for side in piece.sides}
     faults: dict[Side, Fault] = {}
-    for row in _mapped(spark, pieces, _SUMS_DDL, lambda piece: _summed(piece, keyed)).collect():
+    for row in _mapped(spark, pieces, _SUMS_DDL, lambda piece: _summed(piece, keyed), tasks_max).collect():
         came = pickle.loads(row.payload)
         if isinstance(came, Fault):
             faults.setdefault(row.side, came)
@@ -105,7 +116,7 @@ def _summed(piece: Piece, keyed: Keyed) -> Iterator[pa.RecordBatch]:
     except TruecutError as error:
         yield from (_sum(side, error.fault) for side in piece.sides)
     except Exception as error:  # noqa: BLE001 - a reader's bug must not fail the other sides
-        yield from (_sum(side, _unforeseen(error)) for side in piece.sides)
+        yield from (_sum(side, unforeseen(error)) for side in piece.sides)
     else:
         yield from (_sum(side, Few.of(found)) for side, found in sums.items())
 
@@ -117,7 +128,8 @@ def _sum(side: Side, payload: object) -> pa.RecordBatch:
     )
 
 
-def _unforeseen(error: Exception) -> Fault:
+def unforeseen(error: Exception) -> Fault:
+    """A reader's bug, as data."""
     # Its text may hold row values: only its class is told.
     message = f"it could not be read: unexpected {type(error).__name__}"
     return Fault("TC7051", message, "Report it if it persists.", Retry.RETRYABLE)
@@ -136,6 +148,7 @@ def differences(
     buckets: Collection[int],
     rows: int,
     limit: int,
+    tasks_max: int | None = None,
 ) -> tuple[Difference, list[Odd]]:
     """Compare two sides key by key in these buckets: how many rows differ, and the first keys, in the order
     of their digests. `rows` is about how many there are. TruecutError where a piece cannot be read again."""
@@ -145,7 +158,7 @@ def differences(
     chosen[list(buckets)] = True
     own = [piece for piece in pieces if {expected, found} & set(piece.sides)]
     digests = _mapped(
-        spark, own, _ROWS_DDL, lambda piece: _chosen(piece, keyed, chosen, (expected, found))
+        spark, own, _ROWS_DDL, lambda piece: _chosen(piece, keyed, chosen, (expected, found)), tasks_max
     ).repartition(max(1, -(-rows // ROWS_OF_A_TASK)), "bucket")
     here, there = F.col("side") == found, F.col("side") == expected
     by_key = digests.groupBy("bucket", "key").agg(
@@ -163,13 +176,28 @@ def differences(
         .when(differs, "differs"),
     ).where(F.col("at_sink").isNotNull())
     odd = odd.withColumn("rows", F.greatest(F.abs(F.col("here") - F.col("there")), F.lit(1)))
-    totals = odd.groupBy("at_sink").agg(F.sum("rows").alias("rows")).collect()
-    counted = {row.at_sink: int(row.rows) for row in totals}
-    if "fault" in counted:
-        (told,) = odd.where(F.col("at_sink") == "fault").select("key").limit(1).collect()
-        raise TruecutError.of(pickle.loads(told.key))
-    first = odd.select("key", "at_sink").orderBy("key").limit(limit).collect()
+    faults_first = F.col("at_sink") != "fault"
+    first = odd.select("key", "at_sink", "rows").orderBy(faults_first, F.col("key")).limit(limit).collect()
+    if first and first[0].at_sink == "fault":
+        raise TruecutError.of(pickle.loads(first[0].key))
+    counted: Counter[str] = Counter()
+    for row in first:
+        counted[row.at_sink] += row.rows
+    if len(first) == limit:  # perhaps there are more: read again, to count them
+        counted = _totals(odd)
     return Difference(**counted), [Odd(bytes(row.key), row.at_sink) for row in first]
+
+
+def _totals(odd: DataFrame) -> Counter[str]:
+    """Of each kind of difference. TruecutError where a piece cannot be read this time."""
+    from pyspark.sql import functions as F
+
+    fault = F.max(F.when(F.col("at_sink") == "fault", F.col("key")))
+    totals = odd.groupBy("at_sink").agg(F.sum("rows").alias("rows"), fault.alias("fault")).collect()
+    for row in totals:
+        if row.fault is not None:
+            raise TruecutError.of(pickle.loads(row.fault))
+    return Counter({row.at_sink: int(row.rows) for row in totals})
 
 
 def _chosen(
@@ -184,7 +212,7 @@ def _chosen(
     except TruecutError as error:
         yield _trouble(error.fault)
     except Exception as error:  # noqa: BLE001 - as in `_summed`
-        yield _trouble(_unforeseen(error))
+        yield _trouble(unforeseen(error))
 
 
 def _trouble(fault: Fault) -> pa.RecordBatch:
@@ -215,11 +243,18 @@ def _binary(blocks: np.ndarray[Any, Any]) -> pa.Array:
 
 
 def key_values(
-    spark: SparkSession, pieces: Sequence[Piece], keyed: Keyed, wanted: Collection[bytes]
+    spark: SparkSession,
+    pieces: Sequence[Piece],
+    keyed: Keyed,
+    wanted: Collection[bytes],
+    *,
+    tasks_max: int | None = None,
 ) -> dict[bytes, dict[str, Any]]:
     """What these few keys are, by whichever side has them. What cannot be read again is not named."""
     found: dict[bytes, dict[str, Any]] = {}
-    for row in _mapped(spark, pieces, _SUMS_DDL, lambda piece: _keys(piece, keyed, wanted)).collect():
+    for row in _mapped(
+        spark, pieces, _SUMS_DDL, lambda piece: _keys(piece, keyed, wanted), tasks_max
+    ).collect():
         found |= pickle.loads(row.payload)
     return found
 
@@ -235,7 +270,11 @@ def _keys(piece: Piece, keyed: Keyed, wanted: Collection[bytes]) -> Iterator[pa.
 
 
 def _mapped(
-    spark: SparkSession, pieces: Sequence[Piece], ddl: str, work: Callable[[Piece], Iterator[pa.RecordBatch]]
+    spark: SparkSession,
+    pieces: Sequence[Piece],
+    ddl: str,
+    work: Callable[[Piece], Iterator[pa.RecordBatch]],
+    tasks_max: int | None,
 ) -> DataFrame:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -243,4 +282,5 @@ def _mapped(
                 yield from work(pieces[number])
 
     with python_of(spark, _ROLE):
-        return spark.range(0, len(pieces), 1, max(1, len(pieces))).mapInArrow(run, ddl)
+        tasks = max(1, min(len(pieces), tasks_max or len(pieces)))
+        return spark.range(0, len(pieces), 1, tasks).mapInArrow(run, ddl)

@@ -114,6 +114,7 @@ class Starting:
         with self._jvm.offered():
             session = builder.getOrCreate()
         self._has_session = True
+        session._jsparkSession.sessionState()  # made late, and only then does it refuse settings of SQL
         return session
 
     @property

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from truecut.spark.jvm import JvmEnded
@@ -16,19 +15,25 @@ from truecut.spark.session import Starting
 PATIENCE_S = 120.0
 
 
+class TooSlow(Exception):
+    """It neither started nor refused in time."""
+
+
 def refusal(*, master: str | None, conf: Mapping[str, str]) -> str | None:
-    """What Spark said when it did not start; None when it did, or takes too long to tell."""
-    with tempfile.TemporaryDirectory(prefix="truecut-trial-") as scratch, suppress(subprocess.TimeoutExpired):
-        done = subprocess.run(
-            [sys.executable, "-m", "truecut.spark.trial", scratch],
-            input=json.dumps({"master": master, "conf": dict(conf)}),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        return done.stdout if done.returncode else None
-    return None
+    """What Spark said when it did not start; None when it did; TooSlow when nobody knows."""
+    with tempfile.TemporaryDirectory(prefix="truecut-trial-") as scratch:
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "truecut.spark.trial", scratch],
+                input=json.dumps({"master": master, "conf": dict(conf)}),
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise TooSlow from None
+    return done.stdout if done.returncode else None
 
 
 def _try() -> int:

@@ -19,6 +19,7 @@ import pytest
 pytest.register_assert_rewrite(
     "truecut.testing.sinks",
     "truecut.testing.events",
+    "truecut.testing.repairs",
     "truecut.testing.staging",
     "truecut.testing.bench",
     "truecut.testing.sources",

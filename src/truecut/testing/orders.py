@@ -69,6 +69,7 @@ class Wish:
     hold: Hold | None = None
     before: Version | None = None  # where this copy stands, if not with the others
     resumed: int = 0  # the request that it answers
+    began_empty: bool = False
 
 
 def changes(mode: Mode = "mirror", schema: TableSchema = ITEMS, key: tuple[str, ...] = ("id",)) -> Wish:
@@ -77,6 +78,11 @@ def changes(mode: Mode = "mirror", schema: TableSchema = ITEMS, key: tuple[str, 
 
 def seed(mode: Mode = "mirror", schema: TableSchema = ITEMS, key: tuple[str, ...] = ("id",)) -> Wish:
     return Wish("replace", mode, schema, key)
+
+
+def repair() -> Wish:
+    """Of a mirror."""
+    return Wish("repair", "mirror", ITEMS, ("id",))
 
 
 def persisted(mode: Mode = "mirror") -> Wish:
@@ -113,7 +119,16 @@ def _table(wish: Wish, before: Version | None, upto: int) -> TableOrder:
     edition = (0 if before is None else before.edition) + (wish.kind == "replace")
     place = position(upto) if wish.kind != "hold" or before is None else before.at
     leaves = Version(edition, place, None if wish.hold is None else wish.hold.code, wish.resumed)
-    return TableOrder(wish.kind, wish.mode, wish.key, wish.schema, before, leaves, wish.hold)
+    return TableOrder(
+        wish.kind,
+        wish.mode,
+        wish.key,
+        wish.schema,
+        before,
+        leaves,
+        wish.hold,
+        began_empty=wish.began_empty,
+    )
 
 
 def packets(**tables: Sequence[Change]) -> Iterator[Packet]:

@@ -2,7 +2,7 @@
 
 Take them over with `from truecut.testing.sinks import *` and a fixture `bench`. Those about single events,
 absent values and truncates stand in `truecut.testing.events`, those about seeds that many tasks stage in
-`truecut.testing.staging`; they come along.
+`truecut.testing.staging`, those about repairs in `truecut.testing.repairs`; they come along.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from truecut.testing.orders import (
     seed,
     standing,
 )
+from truecut.testing.repairs import *  # noqa: F403 - laws, too
 from truecut.testing.staging import *  # noqa: F403 - laws, too
 
 # --- owning a sink ------------------------------------------------------------------------------------
@@ -223,7 +224,6 @@ def test_a_place_without_a_commit_is_persisted_for_that_table_alone(bench: SinkB
     assert (copy_of(receipt).at, copy_of(receipt, "u").at) == (position(4), position(9))
     assert receipt.cursor is not None
     assert receipt.cursor.position == position(9)
-    assert receipt.cursor.exceptions(["main.t", "main.u"]) == {"main.t": "elsewhere"}
     receipt = applied(bench.sink().apply(order(4, 7, t=changes()), packets(t=[(DELETE, 7, 1, "a")])))
     assert receipt.cursor is not None
     assert (copy_of(receipt).at, receipt.cursor.position) == (position(7), position(9))
@@ -252,6 +252,7 @@ def test_a_table_whose_rows_could_not_be_read_is_held(bench: SinkBench) -> None:
         pytest.param([(INSERT, 5, 1, "again")], id="an insert of a key that is there"),
         pytest.param([(UPDATE, 5, 8, "who")], id="an update of one that is not"),
         pytest.param([(DELETE, 5, 8, "who")], id="a delete of one that is not"),
+        pytest.param([(INSERT, 5, 1, "again"), (DELETE, 5, 1)], id="one that is there comes and goes"),
     ],
 )
 def test_a_contradiction_stops_that_table_alone(bench: SinkBench, window: list[tuple[Any, ...]]) -> None:

@@ -7,6 +7,7 @@ them over with `from truecut.testing.sources import *` and a fixture `bench` of 
 from __future__ import annotations
 
 import pickle
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Protocol
@@ -34,13 +35,15 @@ Content = dict[int, str]
 Change = Mapping[str, Any]
 
 TABLES = ("t", "u")
+BEFORE: Mapping[str, Content] = {"t": {n: f"before {n}" for n in range(100, 106)}, "u": {}}
 WIDE = WindowLimits(rows_max=1_000_000, bytes_max=1 << 40)
 MIRROR: frozenset[Mode] = frozenset({"mirror"})
 APPEND: frozenset[Mode] = frozenset({"append"})
 
 
 class SourceBench(Protocol):
-    """A source with two empty tables, `t` and `u`: id INTEGER, the key, and v VARCHAR."""
+    """A source with two tables, `t` and `u`: id INTEGER, the key, and v VARCHAR. They hold what `BEFORE`
+    says, and a source that is read in units has read them."""
 
     @property
     def name(self) -> str:
@@ -55,29 +58,37 @@ class SourceBench(Protocol):
         """The table as a pipeline names it."""
         ...
 
-    def commit(self, writes: Mapping[str, Mapping[int, str | None]]) -> None:
-        """One transaction by the source's own client: table → id → its value from now on; None deletes it."""
+    def commit(self, writes: Mapping[str, Mapping[int, str | None]]) -> int:
+        """One transaction by the source's own client: table → id → its value from now on; None deletes it.
+        Returns its place, as that client knows it: the head may stand further on."""
         ...
 
 
 class History:
-    """What was written, and what the tables held after each transaction."""
+    """What was written, where, and what the tables held after each transaction. The first entry of each list
+    is how it began, before any of them."""
 
     def __init__(self, bench: SourceBench) -> None:
-        self.bench, self.source = bench, bench.source()
-        self.places = [self.source.observe().head]
-        self.contents: list[dict[str, Content]] = [{table: {} for table in TABLES}]
+        self.bench, self.source, self.early = bench, bench.source(), bench.source()
+        self.early.observe()  # once: it knows the tables, and all that was written came behind its look
+        self.heads = [self.source.observe().head]
+        self.places = [self.heads[0].place]
+        self.contents: list[dict[str, Content]] = [{table: dict(BEFORE[table]) for table in TABLES}]
 
     def commit(self, **writes: Mapping[int, str | None]) -> None:
         """One transaction; afterwards the head has moved."""
-        self.bench.commit(writes)
+        self.places.append(self.bench.commit(writes))
         content = {table: dict(rows) for table, rows in self.contents[-1].items()}
         for table, values in writes.items():
             for key, value in values.items():
                 content[table].pop(key, None)
                 content[table] |= {} if value is None else {key: value}
-        self.places.append(self.source.observe().head)
+        self.heads.append(self.source.observe().head)
         self.contents.append(content)
+
+    def upto(self, position: Position) -> int:
+        """How many transactions are at or before a position."""
+        return bisect_right(self.places, position.place) - 1
 
     def window(
         self,
@@ -93,18 +104,24 @@ class History:
         places = {read.name: (read, after, modes) for read in reads}
         return self.bench.source().plan_window(places, upto_max=upto, limits=limits, parallelism=2)
 
+    def seed(self, at: Position, *, tables: Sequence[str] = TABLES) -> Window:
+        """The same for what the tables hold."""
+        reads = [self.bench.read(table) for table in tables]
+        return self.bench.source().plan_seed(reads, at=at, parallelism=2)
+
 
 def made_history(bench: SourceBench) -> History:
-    """Eight transactions: inserts, updates, deletes, both tables at once, a key that comes back."""
+    """Eight transactions: inserts, updates, deletes, both tables at once, a key that comes back; of rows that
+    were there before, too."""
     made = History(bench)
     made.commit(t={n: f"first {n}" for n in range(6)})
-    made.commit(t={0: "second", 1: None}, u={0: "a", 1: "b"})
+    made.commit(t={0: "second", 1: None, 100: None}, u={0: "a", 1: "b"})
     made.commit(u={1: None, 2: "c"})
-    made.commit(t={1: "again"})
+    made.commit(t={1: "again", 101: "after"})
     made.commit(t={2: None, 3: "third"}, u={0: "a2"})
     made.commit(u=dict.fromkeys(range(10, 40), "many"))
     made.commit(t={0: None, 9: "nine"})
-    made.commit(t={0: "back"}, u={10: None})
+    made.commit(t={0: "back", 100: "back"}, u={10: None})
     return made
 
 
@@ -149,75 +166,75 @@ def applied(content: Content, changes: Sequence[Change]) -> Content:
 
 
 def test_the_head_moves_with_every_transaction(history: History) -> None:
-    """Positions grow; the identity stays; what is there can be read from its oldest place on."""
-    assert all(a < b for a, b in pairwise(history.places))
+    """Positions grow, and whatever has committed is at or before the head; the identity stays; what is there
+    can be read from its oldest place on, and whole."""
+    assert all(a < b for a, b in pairwise(history.heads))
+    for (before, after), place in zip(pairwise(history.heads), history.places[1:], strict=True):
+        assert before.place < place <= after.place
     first, second = history.bench.source().observe(), history.bench.source().observe()
-    assert first == second
-    assert first.oldest <= history.places[0] <= first.head == history.places[-1]
+    assert (first.identity, first.oldest, first.head) == (second.identity, second.oldest, second.head)
+    assert first.oldest <= history.heads[0] <= first.head == history.heads[-1]
+    assert not first.unready
 
 
 def test_after_is_exclusive_and_upto_inclusive(history: History) -> None:
     """From one place to the next, and from the first to each: what a copy held there becomes exactly what it
     holds here."""
-    ends = range(1, len(history.places))
+    ends = range(1, len(history.heads))
     for start, end in sorted({(end - 1, end) for end in ends} | {(0, end) for end in ends}):
-        after, upto = history.places[start], history.places[end]
+        after, upto = history.heads[start], history.heads[end]
         window = history.window(after, upto)
         assert (window.upto, window.faults, window.lost) == (upto, {}, frozenset())
         changes = changes_of(window)
         for table in TABLES:
             places = {change[PLACE] for change in changes.get(table, [])}
-            assert all(after.place < place <= upto.place for place in places)
+            assert places <= set(history.places[start + 1 : end + 1])
             copy = applied(history.contents[start][table], changes.get(table, []))
             assert copy == history.contents[end][table], (start, end, table)
 
 
 def test_a_piece_gives_the_same_rows_every_time(history: History) -> None:
-    """Whoever reads it, however often; and planned anew the window has the same changes."""
-    first, last = history.places[0], history.places[-1]
+    """Whoever reads it, however often, of changes or a seed; planned anew a window has the same changes."""
+    first, last = history.heads[0], history.heads[-1]
     window = history.window(first, last, modes=APPEND)
     assert changes_of(window) == changes_of(window) == changes_of(history.window(first, last, modes=APPEND))
+    seed = history.seed(last)
+    assert changes_of(seed) == changes_of(seed)
 
 
 def test_a_window_ends_early_but_never_inside_of_a_transaction(history: History) -> None:
     """However small the limits, it holds a transaction; windows meet without gap or overlap."""
-    place, copies = history.places[0], {table: dict[int, str]() for table in TABLES}
-    ends = []
-    while place != history.places[-1]:
-        window = history.window(place, history.places[-1], limits=WindowLimits(rows_max=1, bytes_max=1))
-        assert window.upto > place
+    copies: Mapping[str, Content] = history.contents[0]
+    position, last = history.heads[0], history.heads[-1]
+    for number in range(1, len(history.places)):
+        window = history.window(position, last, limits=WindowLimits(rows_max=1, bytes_max=1))
+        assert position < window.upto <= last
+        assert history.upto(window.upto) == number
         changes = changes_of(window)
         copies = {table: applied(copies[table], changes.get(table, [])) for table in TABLES}
-        assert copies == history.contents[history.places.index(window.upto)]
-        place = window.upto
-        ends.append(place)
-    assert ends == history.places[1:]
+        assert copies == history.contents[number]
+        position = window.upto
+    assert position == last
 
 
 def test_position_and_seq_name_a_change(history: History) -> None:
     """Where every change counts each has an id of its own, over all tables of a transaction, and the same one
     whichever tables are read together; none of the changes in between is left out."""
-    first, last = history.places[0], history.places[-1]
+    first, last = history.heads[0], history.heads[-1]
     together = changes_of(history.window(first, last, modes=APPEND))
     ids = [(row[PLACE], row[SEQ]) for rows in together.values() for row in rows]
     assert len(set(ids)) == len(ids)
     for table in TABLES:
         alone = changes_of(history.window(first, last, tables=[table], modes=APPEND))
         assert alone == {table: together[table]}
-        written = {place.place for place in history.places[1:]}
-        assert {row[PLACE] for row in together[table]} <= written
     places = {row[PLACE] for rows in together.values() for row in rows}
-    assert places == {place.place for place in history.places[1:]}
+    assert places == set(history.places[1:])
 
 
 def test_control_columns_come_first(history: History) -> None:
     """In the form of `model.change`, then optional ones, then the table's columns by their names."""
-    first, last = history.places[0], history.places[-1]
-    reads = [history.bench.read(table) for table in TABLES]
-    for window in (
-        history.window(first, last),
-        history.bench.source().plan_seed(reads, at=last, parallelism=2),
-    ):
+    first, last = history.heads[0], history.heads[-1]
+    for window in (history.window(first, last), history.seed(last)):
         for batch in _batches(window):
             assert tuple(batch.schema)[: len(CONTROL_FIELDS)] == CONTROL_FIELDS
             assert batch.schema.names[-2:] == ["id", "v"]
@@ -236,11 +253,10 @@ def _batches(window: Window) -> Iterator[Any]:
 
 def test_a_seed_is_the_table_at_its_place(history: History) -> None:
     """Every row once, as READ, whatever was committed since; ids are distinct over all tables."""
-    reads = [history.bench.read(table) for table in TABLES]
-    for place, content in zip(history.places, history.contents, strict=True):
-        found = changes_of(history.bench.source().plan_seed(reads, at=place, parallelism=2))
+    for at, content in zip(history.heads, history.contents, strict=True):
+        found = changes_of(history.seed(at))
         rows = [row for table in found.values() for row in table]
-        assert all((row[OP], row[PLACE]) == (READ, place.place) for row in rows)
+        assert all((row[OP], row[PLACE]) == (READ, at.place) for row in rows)
         assert len({row[SEQ] for row in rows}) == len(rows)
         for table in TABLES:
             seeded = sorted((row["id"], row["v"]) for row in found.get(table, []))
@@ -249,11 +265,11 @@ def test_a_seed_is_the_table_at_its_place(history: History) -> None:
 
 def test_a_seed_and_the_changes_after_it_meet(history: History) -> None:
     """A copy that begins anywhere ends where all others do."""
-    read, last = history.bench.read("t"), history.places[-1]
-    for place in history.places[:-1]:
-        seed = changes_of(history.bench.source().plan_seed([read], at=place, parallelism=1))
+    last = history.heads[-1]
+    for at in history.heads[:-1]:
+        seed = changes_of(history.seed(at, tables=["t"]))
         begun = {row["id"]: row["v"] for row in seed.get("t", [])}
-        changes = changes_of(history.window(place, last, tables=["t"]))
+        changes = changes_of(history.window(at, last, tables=["t"]))
         assert applied(begun, changes.get("t", [])) == history.contents[-1]["t"]
 
 
@@ -264,7 +280,7 @@ def test_a_table_that_is_missing_is_named(history: History) -> None:
     """`describe` raises; a window and a seed hold that table, and read the others."""
     read, there = history.bench.read("t"), history.bench.read("u")
     missing = TableRead(TableName(read.name.schema, "nowhere"), read.key, None)
-    source, first, last = history.bench.source(), history.places[0], history.places[-1]
+    source, first, last = history.early, history.heads[0], history.heads[-1]
     with pytest.raises(TruecutError, match="nowhere"):
         source.describe(missing, at=last)
     assert source.describe(read, at=last).names == ("id", "v")
@@ -278,4 +294,4 @@ def test_a_table_that_is_missing_is_named(history: History) -> None:
     )
     assert set(window.faults) == {missing.name}
     assert not window.lost
-    assert applied({}, changes_of(window)["u"]) == history.contents[-1]["u"]
+    assert applied(history.contents[0]["u"], changes_of(window)["u"]) == history.contents[-1]["u"]

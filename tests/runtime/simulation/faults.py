@@ -13,18 +13,18 @@ import pytest
 
 from tests.runtime.simulation.jobs import SimulatedJobs
 from truecut.core import answers, delivery
-from truecut.runtime import bulletin, runner, totals, until
+from truecut.core.state import LANES
+from truecut.runtime import bulletin, pauses, runner, totals, until
 from truecut.runtime.bulletin import Bulletin
 from truecut.runtime.control import ControlStore
 from truecut.runtime.generations import Generations
 from truecut.runtime.leases import Leases
 from truecut.runtime.orders import Planner
-from truecut.runtime.pauses import resumed
 from truecut.runtime.requests import Requests
 from truecut.runtime.run_report import View
 from truecut.runtime.runner import Runner
 
-Kind = Literal["storm", "hang", "edit", "unread", "stop", "relay", "gone"]
+Kind = Literal["storm", "hang", "limp", "edit", "unread", "stop", "relay", "gone", "again"]
 
 _recovered = Runner._recovered
 _recovery_failed = Runner._recovery_failed
@@ -69,9 +69,9 @@ def _all_are_blamed(runner: Runner, wave: Any, window: Any, result: Any) -> None
     _wave_done(runner, wave, window, replace(result, receipts=receipts))
 
 
-def _trouble_not_shown(view: View, state: Any) -> None:
+def _trouble_not_shown(view: View, state: Any, *rest: Any) -> None:
     """Only holds are shown."""
-    _refresh(view, state.with_sinks({name: _untroubled(sink) for name, sink in state.sinks.items()}))
+    _refresh(view, state.with_sinks({name: _untroubled(sink) for name, sink in state.sinks.items()}), *rest)
 
 
 def _untroubled(sink: Any) -> Any:
@@ -95,7 +95,7 @@ def _slot_not_freed(runner: Runner, wave: Any, fault: Any) -> None:
 
 def _one_recovery_at_a_time(runner: Runner, effect: Any) -> None:
     _recover(runner, effect)
-    runner._recovering.update({False, True})
+    runner._recovering.update(set(LANES))
 
 
 def _all_recovered(end: Callable[..., None]) -> Callable[..., None]:
@@ -123,8 +123,8 @@ def _asked_once(leases: Leases, call: Any, then: Any, undo: Any = _nothing) -> N
 def _removed_when_seen(requests: Requests) -> None:
     """Accepted is taken for durable."""
     _obey(requests)
-    for table, asked in requests._asked.items():
-        resumed(requests._folder, table=table, asked_ns=asked)
+    for one in requests._waiting:
+        pauses.answered(requests._folder, one)
 
 
 def _seen_once(requests: Requests) -> None:
@@ -235,7 +235,7 @@ FAULTS: dict[str, tuple[str, Kind, list[tuple[Any, str, Any]]]] = {
         [
             (
                 runner,
-                "_lost",
+                "lost_tables",
                 lambda window, receipts: {str(name): window.faults[name] for name in window.lost},
             )
         ],
@@ -254,7 +254,7 @@ FAULTS: dict[str, tuple[str, Kind, list[tuple[Any, str, Any]]]] = {
     "one_patience_for_all": ("AStopIsDurable", "stop", [(Runner, "_drain", _one_patience)]),
     "window_ends_where_asked": ("Content", "storm", [(Planner, "window", _ends_where_asked)]),
     "only_rows_commit": (
-        "EveryCopyBecomesCurrent|CaughtUpIsReached",
+        "EveryCopyBecomesCurrent|CaughtUpIsReached|Content",
         "storm",
         [(Planner, "job", _only_rows_commit)],
     ),

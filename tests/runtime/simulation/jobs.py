@@ -60,6 +60,7 @@ class Cluster:
     hanging: dict[str, list[Callable[[], None]]] = field(default_factory=dict)
     stops: int = 0
     next_stop: tuple[str, str] | None = None  # a sink and its table that will not fit
+    refusing: set[str] = field(default_factory=set)  # sinks that refuse the next call, at once
 
     def hang(self, sink: str) -> None:
         """Nothing that is sent there comes back."""
@@ -149,7 +150,8 @@ class _Job:
         if sink in cluster.hanging:
             cluster.hanging[sink].append(lambda: self._reach(sink, epoch, act, number))
             return
-        if clockwork.happens(cluster.troubles.busy):
+        if sink in cluster.refusing or clockwork.happens(cluster.troubles.busy):
+            cluster.refusing.discard(sink)
             self._told(number, Receipt(sink, epoch, "failed", fault=BUSY))
             return
         if clockwork.happens(cluster.troubles.twice):

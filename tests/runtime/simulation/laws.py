@@ -92,15 +92,17 @@ class Laws:
         route = sink.route if table in self.routed else None
         return self.history.changes(table, route, after=after, upto=upto)
 
-    def one_deadline_once(self, punctual: Iterable[Sink]) -> None:
-        """A sink that hangs delays the others by at most one deadline, once."""
+    def one_deadline_once(self, punctual: Iterable[Sink], *, own_ms: int = 0) -> None:
+        """A sink that hangs delays the others by at most one deadline, once. `own_ms`: what each of these may
+        be late by itself."""
+        prompt_ms = PROMPT_MS + own_ms
         for sink in punctual:
             delays = {**self.delays.get(sink.name, {}), **self._outstanding(sink)}
-            late = {place: delay for place, delay in delays.items() if delay > PROMPT_MS}
+            late = {place: delay for place, delay in delays.items() if delay > prompt_ms}
             times = [self.history.committed_ms[place] for place in late]
             if late and (
-                max(late.values()) > PROMPT_MS + DEADLINE_MS
-                or max(times) - min(times) > PROMPT_MS + DEADLINE_MS
+                max(late.values()) > prompt_ms + DEADLINE_MS
+                or max(times) - min(times) > prompt_ms + DEADLINE_MS
             ):
                 raise Broken(f"OneDeadlineOnce: {sink.name} had to wait: {late}")
 
@@ -221,6 +223,21 @@ class Laws:
                 actual = sinks[name].cursor.copies.get(table)
                 if copy.version is not None and (actual is None or actual.version != copy.version):
                     raise Broken(f"AStopIsDurable: {table} at {name} is not at {copy.version}")
+
+    def unread_again(self, sinks: Iterable[Sink]) -> list[str]:
+        """Copies that do not show a request to read them again; one that is held may wait."""
+        last: dict[tuple[str, str], int] = {}
+        found = list(sinks)
+        for one in self.users.again:
+            for sink in found:
+                if one.sink in (None, sink.name):
+                    last[sink.name, one.table] = max(last.get((sink.name, one.table), 0), one.asked)
+        copies = {(s.name, t): copy for s in found for t, copy in s.cursor.copies.items()}
+        return [
+            f"{table} at {sink}"
+            for (sink, table), asked in sorted(last.items())
+            if (copy := copies.get((sink, table))) is not None and copy.hold is None and copy.resumed < asked
+        ]
 
     def _read_upto(self, sink: Sink, table: str, processes: Iterable[Process]) -> int | None:
         """The snapshot that its owner knows it to have been read up to; otherwise as the sink says."""

@@ -1,6 +1,6 @@
 """One seeded life of a pipeline: several runners, as they are, in a world that does what it likes.
 
-    python -m tests.runtime.simulation.life SEED [storm|hang|edit|unread|stop|relay|gone]   lives one again
+    python -m tests.runtime.simulation.life SEED [storm|hang|limp|edit|unread|stop|relay|gone|again]
 
 A time of trouble, then everything heals; then every copy has to become current within bounded virtual time,
 a clean stop has to end, and a run until caught up has to get there. The laws (`laws`) are checked at every
@@ -24,6 +24,7 @@ from truecut.runtime.until import Until
 
 TROUBLE_MS = (10_000, 40_000)
 HANGING_MS = (60_000, 120_000)
+LIMP_MS = 3_000  # two refusals in a row are tried again that late
 HEALING_MS = 900_000  # a seed without an answer is given up after ten minutes
 STOPPING_MS = 120_000
 QUIET_MS = 40_000
@@ -44,6 +45,11 @@ def storm(seed: int, folder: Path, *, log: Log = _silent) -> Laws:
 def hang(seed: int, folder: Path, *, log: Log = _silent) -> Laws:
     """One sink hangs for good: the others are delayed by at most one deadline, once."""
     return _live(seed, folder, log, _hang, brisk=True)
+
+
+def limp(seed: int, folder: Path, *, log: Log = _silent) -> Laws:
+    """One sink hangs for good, the others fail now and then: what they are late by is no other's deadline."""
+    return _live(seed, folder, log, _limp, brisk=True)
 
 
 def edit(seed: int, folder: Path, *, log: Log = _silent) -> Laws:
@@ -106,6 +112,24 @@ def gone(seed: int, folder: Path, *, log: Log = _silent) -> Laws:
         return world.laws
 
 
+def again(seed: int, folder: Path, *, log: Log = _silent) -> Laws:
+    """Tables are read again while everything goes wrong: each sink that does not hold the table shows the
+    last request that was meant for it."""
+    with _world(seed, folder, log) as world:
+        for _ in range(world.clockwork.rng.choice([1, 2])):
+            world.birth()
+        weather.read_again(world)
+        _until(world, world.clockwork.between(*TROUBLE_MS))
+        world.heal()
+        _require_current(world)
+        _until(world, HEALING_MS, lambda: not world.laws.unread_again(world.cluster.sinks.values()))
+        if left := world.laws.unread_again(world.cluster.sinks.values()):
+            raise Broken(f"RequestsAreAnswered: {left}")
+        _require_current(world)
+        _require_stop(world)
+        return world.laws
+
+
 @contextmanager
 def _world(
     seed: int, folder: Path, log: Log, *, brisk: bool = False, edited: bool = False
@@ -155,6 +179,13 @@ def _hang(world: World) -> None:
     name = weather.hang(world)
     _until(world, world.clockwork.between(*HANGING_MS))
     world.laws.one_deadline_once(sink for sink in world.cluster.sinks.values() if sink.name != name)
+
+
+def _limp(world: World) -> None:
+    name = weather.limp(world)
+    _until(world, world.clockwork.between(*HANGING_MS))
+    others = (sink for sink in world.cluster.sinks.values() if sink.name != name)
+    world.laws.one_deadline_once(others, own_ms=LIMP_MS)
 
 
 def _unread(world: World) -> None:
@@ -211,11 +242,13 @@ if __name__ == "__main__":
     kinds = {
         "storm": storm,
         "hang": hang,
+        "limp": limp,
         "edit": edit,
         "unread": unread,
         "stop": stop,
         "relay": relay,
         "gone": gone,
+        "again": again,
     }
     how = kinds[(sys.argv[2:] or ["storm"])[0]]
     with tempfile.TemporaryDirectory() as scratch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from tests.runtime.simulation.clockwork import Clockwork
@@ -22,6 +23,7 @@ class Users:
         self._sinks = sinks
         self._tables = tables
         self.paused_ms: dict[str, int] = {}
+        self.again: list[pauses.Request] = []  # to read a table again
         self.resumed_ms: dict[str, int] = {}  # table → the last request that it shall go on
 
     def act(self) -> None:
@@ -66,9 +68,22 @@ class Users:
             path = next(self._folder.glob(f"resume/table={table}"))
             os.utime(path, ns=(asked_ns, asked_ns))
 
+    def read_again(self) -> None:
+        """Somebody wants a table read again, for one sink or all."""
+        rng = self._clockwork.rng
+        table, sink = rng.choice(self._tables), rng.choice([None, *self._sinks])
+        request = pauses.backfill(self._folder, table=table, sink=sink)
+        asked_ns = self._clockwork.stamp_us() * 1_000
+        folder = self._folder / "backfill" / (f"sink={sink}" if sink is not None else "")
+        os.utime(folder / f"table={table}", ns=(asked_ns, asked_ns))
+        self._clockwork.say(f"users want {table} read again for {sink or 'all'}")
+        self.again.append(replace(request, asked=asked_ns))
+
     def unanswered(self) -> list[str]:
-        """Requests to go on whose files are still there."""
-        return sorted(path.name for path in self._folder.glob("resume/*"))
+        """Requests whose files are still there."""
+        return sorted(
+            path.name for kind in ("resume", "backfill") for path in self._folder.rglob(f"{kind}/**/table=*")
+        )
 
     def paused_since_ms(self, *, sink: str, table: str | None = None) -> int | None:
         """Since when nothing of this shall move; None: it may."""

@@ -70,6 +70,14 @@ def hang(world: World) -> str:
     return name
 
 
+def limp(world: World) -> str:
+    """The same, and each of the others refuses now and then, at once. Who hangs."""
+    name = hang(world)
+    others = sorted(world.cluster.sinks.keys() - {name})
+    again(world, lambda: world.cluster.refusing.add(world.clockwork.rng.choice(others)), (3_000, 9_000))
+    return name
+
+
 def unread(world: World) -> str:
     """One table cannot be read by anybody from some moment on, for ever. Which one."""
     clockwork = world.clockwork
@@ -91,6 +99,12 @@ def edits(world: World) -> None:
     names = [sink.name for sink in world.whole.sinks]
     world.edit(world.clockwork.rng.choice(names))
     again(world, lambda: world.edit(world.clockwork.rng.choice(names)), (500, 12_000))
+
+
+def read_again(world: World) -> None:
+    """A storm, and somebody who wants tables read again all the time."""
+    storm(world)
+    again(world, world.users.read_again, (1_000, 10_000))
 
 
 def held(world: World) -> None:

@@ -123,7 +123,7 @@ class World:
         """Nothing fails any more, the source rests, nobody pauses anything; all runners use one store."""
         self.clockwork.say("everything heals")
         self.calm()
-        self.cluster.troubles = Troubles()
+        self.cluster.troubles, self.cluster.refusing = Troubles(), set()
         for store in self.stores:
             store.troubles, store.down_until_ms = StoreTroubles(), 0
         self.history.heal()

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import contextlib
 import queue
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Literal
 
-from truecut.certificate.segment import SegmentWriter, Wanted
+from truecut.certificate.segment import NOTHING, Beside, Besides, SegmentWriter, Wanted
+from truecut.certificate.unit_evidence import Units
 from truecut.config.settings import SinkSettings
 from truecut.errors import Fault
 from truecut.model.order import Order, Receipt
 from truecut.sinks.contract import Packet, Sink
 from truecut.sinks.parts import Part
-from truecut.sinks.passage import Passage, not_kept
+from truecut.sinks.passage import Passage, not_kept, settled_of_parts
 from truecut.sinks.registry import open_sink
 from truecut.spark.wave import packet
 from truecut.spark.wave.packet import Parcel
@@ -45,6 +46,12 @@ class Attempt:
     routed: Mapping[str, int] | None = None  # rows by table, as those say who read them
     evidence: Wanted | None = None
     pieces: int | None = None  # so many have staged it; None: its rows come as packets
+    units: Units = field(default_factory=Units)  # that its tables were read in
+
+    def beside(self, table: str) -> Beside:
+        """What the base of a copy says of its units."""
+        assert self.evidence is not None
+        return self.units.beside(self.evidence, self.order, table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +120,7 @@ def _feed(attempt: Attempt, deadline_s: float, ended: Ended) -> _Work:
     sink = open_sink(attempt.settings, pipeline=attempt.pipeline)
     if attempt.pieces is not None:
         parts, stops = _gathered(attempt, [first, *attempt.parcels])
-        pieces, routed = attempt.pieces, attempt.routed
-        work.start(lambda _: sink.apply_parts(attempt.order, parts, stops, pieces=pieces, routed=routed))
+        work.start(lambda _: _parts_carried_out(attempt, sink, parts, stops))
         return work
     work.start(lambda packets: _carried_out(attempt, sink, packets))
     try:
@@ -137,14 +143,29 @@ def _gathered(attempt: Attempt, parcels: list[Parcel]) -> tuple[list[Part], dict
 
 
 def _carried_out(attempt: Attempt, sink: Sink[Any], packets: Iterator[Packet]) -> Receipt:
-    segments = None if attempt.evidence is None else _segments(attempt.evidence, attempt.order)
+    segments = (
+        None if attempt.evidence is None else _segments(attempt.evidence, attempt.order, attempt.beside)
+    )
     with closing(Passage(attempt.order, attempt.routed, segments)) as passage:
         return sink.apply(attempt.order, packets, passage)
 
 
-def _segments(evidence: Wanted, order: Order) -> SegmentWriter:
+def _parts_carried_out(
+    attempt: Attempt, sink: Sink[Any], parts: Sequence[Part], stops: Mapping[str, Fault]
+) -> Receipt:
+    order, wanted = attempt.order, attempt.evidence
+    assert attempt.pieces is not None
+    settled = (
+        None if wanted is None else (lambda: settled_of_parts(order, wanted, parts, stops, attempt.beside))
+    )
+    return sink.apply_parts(
+        order, parts, stops, pieces=attempt.pieces, routed=attempt.routed, settled=settled
+    )
+
+
+def _segments(evidence: Wanted, order: Order, besides: Besides = lambda _: NOTHING) -> SegmentWriter:
     try:
-        return SegmentWriter(evidence, order)
+        return SegmentWriter(evidence, order, besides)
     except OSError as error:
         raise not_kept(order.sink, error) from error
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from truecut.certificate.segment import Wanted
+from truecut.certificate.unit_evidence import Pieces, ReadInUnits, Units, gathered
 from truecut.config.settings import SinkSettings
 from truecut.errors import Fault, Retry, require
 from truecut.model.order import Receipt
@@ -103,7 +104,7 @@ def _in_one_task(spark: SparkSession, job: WaveJob) -> DataFrame:
 def _apart(spark: SparkSession, job: WaveJob, *, tasks: int) -> dict[int, Apart]:
     """The orders that reading tasks stage. Their sinks are asked where, by one job."""
     reading = job.reading
-    if job.rows_estimate < ROWS_MIN or job.evidence is not None:  # evidence is gathered where rows arrive
+    if job.rows_estimate < ROWS_MIN:
         return {}
     able = [open_sink(sink, pipeline=job.pipeline).capabilities.stages_apart for sink in job.sinks]
     wanted = staged_apart(reading.orders, reading.routes, able, rows=job.rows_estimate)
@@ -133,7 +134,8 @@ def _by_shuffle(spark: SparkSession, job: WaveJob, apart: dict[int, Apart], *, t
             for piece in batch.column(0).to_pylist():
                 read = job.reading.read(piece, deadline_ms=job.deadline_ms)
                 if apart and piece < len(job.reading.tasks):
-                    to = Staging(job.pipeline, job.reading.tables, apart, piece, job.deadline_ms)
+                    tables = job.reading.tables
+                    to = Staging(job.pipeline, tables, apart, piece, job.deadline_ms, job.evidence)
                     read = to.parcels(read)
                 yield from packet.to_batches(read, tasks)
 
@@ -169,11 +171,12 @@ def _attempts(
 ) -> Iterator[Attempt]:
     """What is nobody's comes first: a sink's attempt knows how many rows there are for it."""
     reading = job.reading
-    counted = Counted(frozenset(), {})
+    counted, read = Counted(frozenset(), {}), dict[str, ReadInUnits]()
     for sink, group in groupby(parcels, key=lambda one: one.sink):
         if sink < 0:
             noted.extend(group)
             counted = Counted.of(noted)
+            read = gathered(one.content for one in noted if isinstance(one.content, Pieces))
             continue
         routed = {reading.tables[table]: rows for (to, table), rows in counted.routed.items() if to == sink}
         whole = counted.is_whole(reading)
@@ -187,6 +190,7 @@ def _attempts(
             routed,
             job.evidence,
             len(reading.tasks) if sink in apart else None,
+            Units(read, {name: one for name in read if (one := reading.route_of(sink, name)) is not None}),
         )
 
 

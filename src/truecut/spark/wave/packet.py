@@ -13,11 +13,13 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from truecut.certificate.unit_evidence import Pieces
 from truecut.errors import Fault
 from truecut.sinks.parts import Part
 
 # Order within a sink and table: what forbids or replaces rows comes before them.
-ABORT, MARKER, FAULT, ROWS, NOTE, PART, COUNTS = 0, 1, 2, 3, 4, 5, 6
+ABORT, MARKER, FAULT, ROWS, NOTE, PART, COUNTS, UNITS = 0, 1, 2, 3, 4, 5, 6, 7
+EVERYBODYS = (COUNTS, UNITS)
 
 DDL = "slot int, sink int, table int, kind int, part long, payload binary"
 SCHEMA = pa.schema(
@@ -35,7 +37,7 @@ BATCH_BYTES_MAX = 4 << 20
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
 
 Routed: TypeAlias = dict[tuple[int, int], int]  # (sink, table) → rows
-Content: TypeAlias = pa.Table | Fault | Part | Routed | int | None
+Content: TypeAlias = pa.Table | Fault | Part | Routed | Pieces | int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class Parcel:
     `content`: the rows (ROWS), what went wrong (ABORT, FAULT), a number of rows that nobody wanted (NOTE),
     what the task that read has left at the sink instead of rows (PART; its piece is its `part`).
     COUNTS are nobody's and everybody's: how many rows a piece (`part`) had for whom, told to every task that
-    applies, before anything else.
+    applies, before anything else. So are UNITS: what a piece has left as evidence of how tables were read.
     """
 
     sink: int
@@ -70,7 +72,7 @@ def to_batches(packets: Iterable[Parcel], slots: int) -> Iterator[pa.RecordBatch
             yield pa.RecordBatch.from_pylist(gathered, schema=SCHEMA)
             gathered, size = [], 0
         addressed = dict(zip(ORDER, one.place, strict=True))
-        to = range(slots) if one.kind == COUNTS else (max(0, one.sink) % slots,)
+        to = range(slots) if one.kind in EVERYBODYS else (max(0, one.sink) % slots,)
         gathered += [{"slot": slot, **addressed, "payload": payload} for slot in to]
         size += len(payload) * len(to)
     if gathered:

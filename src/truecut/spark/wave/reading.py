@@ -11,16 +11,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from typing import cast
 
 import pyarrow as pa
 
+from truecut.certificate.segment import Wanted
+from truecut.certificate.unit_evidence import Basis, UnitEvidence
 from truecut.errors import Fault, Retry, TruecutError
 from truecut.model.order import Order
 from truecut.model.table import TableName
-from truecut.sources.contract import ReadTask, Rows, Stopped
+from truecut.sources.contract import OfUnits, ReadTask, Rows, Stopped
 from truecut.spark.wave import packet
 from truecut.spark.wave.packet import Parcel
-from truecut.spark.wave.route import TableRoute, route
+from truecut.spark.wave.route import TableRoute, as_text, route
 from truecut.threads import Late, refusal, within
 
 PACKET_BYTES_MAX = 16 << 20
@@ -40,6 +44,7 @@ class Reading:
     routes: tuple[TableRoute, ...]
     orders: tuple[Order, ...]
     commit_all: bool = False  # also sinks without rows (seeds, idle cursors)
+    evidence: Wanted | None = None  # of certificates
 
     @property
     def pieces(self) -> int:
@@ -60,19 +65,51 @@ class Reading:
             yield Parcel(-1, -1, packet.COUNTS, piece, {})
             return
         routed: Counter[tuple[int, int]] = Counter()
-        for parcel in self._parcels(piece, deadline_ms, weigh):
+        witness = self._witness(piece)
+        aborted = False
+        for parcel in self._parcels(piece, deadline_ms, weigh, witness):
             if isinstance(parcel.content, pa.Table):
                 routed[parcel.sink, parcel.table] += parcel.content.num_rows
+            aborted |= parcel.kind in (packet.ABORT, packet.FAULT)
             yield parcel
+        if witness is not None and not aborted:
+            yield Parcel(-1, -1, packet.UNITS, piece, witness.finish())
         yield Parcel(-1, -1, packet.COUNTS, piece, dict(routed))
 
-    def _parcels(self, piece: int, deadline_ms: int, weigh: Callable[[int], None]) -> Iterator[Parcel]:
+    def _witness(self, piece: int) -> UnitEvidence | None:
+        """Who keeps evidence of the units that this piece reads, for the copies that they are the base of."""
+        if self.evidence is None or not isinstance(self.tasks[piece], OfUnits):
+            return None
+        bases: dict[str, Basis] = {}
+        for number in self._tables_of(piece):
+            name = self.tables[number]
+            found = [one for order in self.orders if (one := Basis.of(order, name)) is not None]
+            bases |= {name: max(found, key=lambda one: one.mirrored)} if found else {}
+        if len(bases) < len(self.tasks[piece].tables):
+            return None
+        columns = {name: self.routes[self.tables.index(name)].column for name in bases}
+        routes = {name: partial(as_text, column=one) for name, one in columns.items() if one is not None}
+        return UnitEvidence(self.evidence, bases, routes)
+
+    def route_of(self, sink: int, table: str) -> str | None:
+        """The text that rows of this copy have in their route column; "": it has all rows; None: several."""
+        how = self.routes[self.tables.index(table)]
+        if how.column is None or sink in how.everywhere:
+            return ""
+        texts = [text for text, sinks in how.by_value.items() if sink in sinks]
+        return texts[0] if len(texts) == 1 and texts[0] else None
+
+    def _parcels(
+        self, piece: int, deadline_ms: int, weigh: Callable[[int], None], witness: UnitEvidence | None
+    ) -> Iterator[Parcel]:
         tables = [self.tables[table] for table in self._tables_of(piece)]
         who = f"reading {', '.join(tables)}"
         fault = refusal(who)
         if fault is None:
             try:
-                yield from within(who, lambda: self._read(piece, weigh), deadline_s=deadline_ms / 1000)
+                yield from within(
+                    who, lambda: self._read(piece, weigh, witness), deadline_s=deadline_ms / 1000
+                )
             except Late:
                 fault = _late(tables, deadline_ms)
         if fault is not None:
@@ -81,10 +118,14 @@ class Reading:
     def _tables_of(self, piece: int) -> tuple[int, ...]:
         return tuple(self.tables.index(str(table)) for table in self.tasks[piece].tables)
 
-    def _read(self, piece: int, weigh: Callable[[int], None]) -> Iterator[Parcel]:
+    def _read(
+        self, piece: int, weigh: Callable[[int], None], witness: UnitEvidence | None
+    ) -> Iterator[Parcel]:
         numbers = {name: number for number, name in enumerate(self.tables)}
+        task = self.tasks[piece]
         try:
-            for part, (table, rows) in enumerate(_chunks(self.tasks[piece].read())):
+            found = task.read() if witness is None else cast("OfUnits", task).read_witnessed(witness)
+            for part, (table, rows) in enumerate(_chunks(found)):
                 weigh(rows.nbytes)
                 yield from self._route(numbers[str(table)], (piece << 32) + part, rows)
         except Stopped as stopped:

@@ -57,7 +57,7 @@ def route(rows: pa.Table, how: TableRoute) -> Routed:
         everywhere += [(sink, truncates) for sink in how.sinks if sink not in how.everywhere]
     if how.column is None:
         return Routed(iter(everywhere), 0 if how.all_wanted else rows.num_rows)
-    encoded = pc.dictionary_encode(_as_text(rows, how.column)).combine_chunks()
+    encoded = pc.dictionary_encode(as_text(rows, how.column)).combine_chunks()
     values = encoded.dictionary.to_pylist()
     codes = encoded.indices.fill_null(len(values)).to_numpy()
     wanted = [how.by_value.get(value) for value in values] + [None]
@@ -84,7 +84,8 @@ def _truncates_apart(rows: pa.Table) -> tuple[pa.Table | None, pa.Table]:
     return rows.filter(truncates), rows.filter(pc.invert(truncates))
 
 
-def _as_text(rows: pa.Table, column: str) -> pa.ChunkedArray:
+def as_text(rows: pa.Table, column: str) -> pa.ChunkedArray:
+    """The route of each row, spelled as the pipeline file means it."""
     values = rows.column(column)
     if pa.types.is_string(values.type):
         return values

@@ -12,11 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from truecut.certificate.segment import Wanted
 from truecut.config.settings import SinkSettings
 from truecut.errors import Fault, TruecutError
 from truecut.model.order import Order
 from truecut.sinks.contract import Packet
 from truecut.sinks.parts import Landing, Part
+from truecut.sinks.passage import staged_with_evidence
 from truecut.sinks.registry import open_sink
 from truecut.spark.wave import packet
 from truecut.spark.wave.packet import Parcel
@@ -56,6 +58,7 @@ class Staging:
     apart: Mapping[int, Apart]
     piece: int
     deadline_ms: int
+    evidence: Wanted | None = None  # of certificates
 
     def parcels(self, read: Iterable[Parcel]) -> Iterator[Parcel]:
         """The same parcels, but one part for each of these sinks in place of its rows."""
@@ -93,5 +96,13 @@ class Staging:
         name, deadline_s = apart.settings.name, self.deadline_ms / 1000
         work = SinkWork[Packet, Part](index, name, trouble, deadline_s=deadline_s, ended=ended, waiting_max=1)
         sink = open_sink(apart.settings, pipeline=self.pipeline)
-        work.start(lambda rows: sink.stage_part(apart.order, apart.landing, rows, piece=self.piece))
+
+        def stage(rows: Iterator[Packet]) -> Part:
+            return sink.stage_part(apart.order, apart.landing, rows, piece=self.piece)
+
+        wanted = self.evidence
+        if wanted is None:
+            work.start(stage)
+        else:
+            work.start(lambda rows: staged_with_evidence(apart.order, wanted, stage, rows))
         return work

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from truecut.config.kinds import SOURCES
 from truecut.config.settings import Pipeline
 from truecut.runtime.control_readonly import peek_reports
-from truecut.sources.postgres.messages import lsn_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,8 @@ class Captured:
     state: str | None = None
     released: int | None = None
     retained_bytes: int | None = None
-    full_in_s: float | None = None
+    retained_bytes_per_s: float | None = None
+    slot_lost_in_s: float | None = None
     gap: str | None = None
     waits_for: str | None = None
 
@@ -33,12 +35,19 @@ def captured(pipeline: Pipeline) -> Captured:
         return Captured()
     reports = peek_reports(pipeline.control, pipeline=control_name(pipeline))
     told = reports.last
-    released = lsn_of(told["released"]) if "released" in told else 0
     return Captured(
         state=str(told.get("mode", "starting")) if reports.running else "stopped",
-        released=released - 1 if released else None,
+        released=_released(pipeline, told),
         retained_bytes=told.get("wal_retained_bytes"),
-        full_in_s=told.get("wal_full_in_s"),
+        retained_bytes_per_s=told.get("wal_retained_bytes_per_s") if reports.running else None,
+        slot_lost_in_s=told.get("slot_lost_in_s") if reports.running else None,
         gap=told.get("gap"),
         waits_for=told.get("waits_for") if reports.running else None,
     )
+
+
+def _released(pipeline: Pipeline, told: Mapping[str, Any]) -> int | None:
+    try:
+        return SOURCES[pipeline.source.type].place(str(told.get("released")))
+    except ValueError:  # nothing was yet, or nobody has told
+        return None

@@ -14,7 +14,7 @@ from truecut.config.beginning import FoundTable
 from truecut.config.load import load
 from truecut.config.settings import Pipeline
 from truecut.errors import TruecutError
-from truecut.runtime.tables import settle, settled
+from truecut.runtime.settled_tables import settle, settled
 
 FOUND = [
     FoundTable("public", "lines", ("a", "b"), ("b", "a")),

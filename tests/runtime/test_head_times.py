@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from truecut.model.position import Position
-from truecut.runtime.heads import HEADS_MAX, Heads
+from truecut.runtime.head_times import HEADS_MAX, Heads
 
 SEEN = 100_000  # heads, one each second
 

@@ -15,15 +15,15 @@ import yaml
 
 from tests.patience import PATIENCE_S
 from tests.sources.postgres.piped import pipeline_document
-from truecut.cli.run import Run
+from truecut.cli.one_run import Run
 from truecut.config.beginning import FoundTable
 from truecut.config.load import load
 from truecut.config.settings import Pipeline
 from truecut.errors import TruecutError
-from truecut.runtime import joining
-from truecut.runtime.joining import Joined, with_joined
+from truecut.runtime import joining_tables
+from truecut.runtime.joining_tables import Joined, with_joined
 from truecut.runtime.revision import revise
-from truecut.runtime.tables import settle
+from truecut.runtime.settled_tables import settle
 from truecut.runtime.until import Until
 
 FOUND = [FoundTable("s1", "t", (), ("id",)), FoundTable("s2", "u", (), ("id",))]
@@ -125,10 +125,10 @@ def test_whatever_goes_wrong_the_source_is_asked_again(
             raise answer
         return answer
 
-    monkeypatch.setattr(joining, "LOOK_S", 0.001)
-    monkeypatch.setattr(joining, "SOURCES", {"postgres": SimpleNamespace(tables=tables)})
+    monkeypatch.setattr(joining_tables, "LOOK_S", 0.001)
+    monkeypatch.setattr(joining_tables, "SOURCES", {"postgres": SimpleNamespace(tables=tables)})
     seen = threading.Event()
-    watch = joining.TableWatch(lambda: began, settle(began, FOUND), seen.set)
+    watch = joining_tables.TableWatch(lambda: began, settle(began, FOUND), seen.set)
     assert seen.wait(PATIENCE_S)
     watch.close()
     assert watch.joined is not None

@@ -18,7 +18,7 @@ from truecut.config.settings import Pipeline
 from truecut.errors import Fault, Retry, TruecutError
 from truecut.events import tell, tell_fault
 from truecut.runtime.revision import with_sinks_of
-from truecut.runtime.tables import settle
+from truecut.runtime.settled_tables import settle
 
 _log = logging.getLogger(__name__)
 

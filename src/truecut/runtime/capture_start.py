@@ -19,14 +19,14 @@ from truecut.config.settings import Pipeline, SourceSettings
 from truecut.errors import TruecutError
 from truecut.journal.contract import Journal
 from truecut.journal.local import LocalJournal, remove_log
-from truecut.runtime.capture import Capture
+from truecut.journal.opening import journal_of
 from truecut.runtime.capture_lease import CaptureLease
+from truecut.runtime.capture_report import control_name
 from truecut.runtime.capture_watch import watch
-from truecut.runtime.captured import control_name
 from truecut.runtime.control import open_control
 from truecut.runtime.trimming import Trimming
-from truecut.sources.postgres import faults, server
-from truecut.sources.postgres.address import journal_of, postgres_source, server_address, units_of
+from truecut.sources.captured import Capturing, Progress
+from truecut.sources.registry import captured_source
 from truecut.state_folder import SPOOL
 
 STOP_S = 30.0
@@ -44,13 +44,15 @@ def capture(
     stop: threading.Event,
     once: bool = False,
     came: set[str] | None = None,
+    on_begun: Callable[[Progress], None] = lambda _: None,
 ) -> None:
     """Until `stop` is set, or, `once`, until everything that is there is captured. `came`: sinks that
-    somebody has had while this process captured, for the journal to be kept for them."""
+    somebody has had while this process captured, for the journal to be kept for them. `on_begun` gets what
+    tells how it is, whenever capture begins here."""
     came = set() if came is None else came
     spool = _spool(pipeline)
     control = open_control(pipeline.control, pipeline=control_name(pipeline))
-    address = server_address(pipeline.source)
+    source = captured_source(pipeline.source)
     running: list[_Tended] = []
 
     def report() -> dict[str, Any]:
@@ -58,13 +60,13 @@ def capture(
         return {**told, "seen_at_ms": time.time_ns() // 1_000_000}
 
     lease = CaptureLease(
-        control, owner=owner, source=address.slot, duration_ms=pipeline.lease_ms, report=report
+        control, owner=owner, source=source.name, duration_ms=pipeline.lease_ms, report=report
     )
-    budget = postgres_source(pipeline.source.address).budget
 
     def make(journal: Journal, check: Callable[[], None]) -> _Tended:
-        made = Capture(address, journal, check=check, budget=budget, spool_folder=spool)
+        made = source.capture(journal, check=check, spool_folder=spool)
         running[:] = [_Tended(made, pipeline, journal, came)]
+        on_begun(made.progress)
         return running[0]
 
     try:
@@ -83,7 +85,7 @@ def capture(
 class _Tended:
     """A capture whose journal is trimmed meanwhile."""
 
-    capture: Capture
+    capture: Capturing
     pipeline: Pipeline
     journal: Journal
     came: set[str]
@@ -130,6 +132,7 @@ class CaptureThread:
     def __init__(self, pipeline: Pipeline, *, owner: str) -> None:
         self._stop = threading.Event()
         self._failed: BaseException | None = None
+        self._progress: Progress | None = None  # None: others capture
         self._pipeline, self._owner = pipeline, owner
         self._thread = threading.Thread(target=self._run, name="truecut capture", daemon=True)
 
@@ -143,6 +146,11 @@ class CaptureThread:
         self._stop.set()
         self._thread.join(STOP_S)
 
+    @property
+    def retained_bytes(self) -> int | None:
+        """What the source keeps of its log for us, if we are who captures."""
+        return None if self._progress is None else self._progress.kept_bytes
+
     def check(self) -> None:
         """Raise what it could not go on with."""
         if self._failed is not None:
@@ -150,11 +158,14 @@ class CaptureThread:
 
     def _run(self) -> None:
         try:
-            capture(self._pipeline, owner=self._owner, stop=self._stop)
+            capture(self._pipeline, owner=self._owner, stop=self._stop, on_begun=self._begun)
         except TruecutError as error:
             self._failed = error
         except Exception as error:  # noqa: BLE001 - told by whoever looks after the thread
             self._failed = error
+
+    def _begun(self, progress: Progress) -> None:
+        self._progress = progress
 
 
 # --- the end of a pipeline ------------------------------------------------------------------------------
@@ -166,8 +177,8 @@ def drop_at_source(pipeline: Pipeline) -> tuple[list[str], list[str]]:
         return [], []
     with closing(open_control(pipeline.control, pipeline=control_name(pipeline))) as control:
         if control.reports().running:
-            raise faults.captured_now(pipeline.name)
-    return server.drop_made(server_address(pipeline.source))
+            raise _captured_now(pipeline.name)
+    return captured_source(pipeline.source).drop_made()
 
 
 def forget_capture(pipeline: Pipeline) -> None:
@@ -179,7 +190,16 @@ def forget_capture(pipeline: Pipeline) -> None:
     where = journal_of(pipeline.source)
     if where.folder is not None:
         remove_log(Path(where.folder))
-    units_of(pipeline.source).remove()
+    captured_source(pipeline.source).forget()
     spool = pipeline.state / SPOOL
     with suppress(OSError):  # not there, or not empty: then it is somebody else's, too
         spool.rmdir()
+
+
+def _captured_now(pipeline: str) -> TruecutError:
+    """Whoever drops it would take the journal from under a capture."""
+    return TruecutError(
+        "TC2125",
+        f"the source of pipeline {pipeline} is being captured",
+        fix="Stop `truecut capture` first, then drop it.",
+    )
