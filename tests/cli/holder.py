@@ -14,15 +14,15 @@ _PROGRAM = "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('held', f
 
 
 @contextmanager
-def holding(path: Path) -> Iterator[None]:
-    """The file is locked in this block, and free after it."""
+def holding(path: Path) -> Iterator[int]:
+    """The file is locked in this block by the process of this number, and free after it."""
     popen = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     try:
         assert popen.stdout is not None
         assert popen.stdout.readline() == "held\n"
-        yield
+        yield popen.pid
     finally:
         popen.communicate("")
         assert popen.wait(timeout=PATIENCE_S) == 0

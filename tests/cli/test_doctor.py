@@ -186,21 +186,26 @@ def test_of_many_sinks_the_ten_worst_are_shown(world: World) -> None:
 
 
 @pytest.fixture
-def held_source(world: World) -> Iterator[World]:
-    """The source's catalog, a DuckDB file, open in another process."""
+def held_source(world: World) -> Iterator[tuple[World, int]]:
+    """The source's catalog, a DuckDB file, open in another process, and that process."""
     from tests.cli.holder import holding
 
     world.document["spec"]["source"] = {"type": "ducklake", "catalog": "live.db", "data_path": "live-data"}
     world.source(CREATE, FILL)
-    with holding(world.folder / "live.db"):
-        yield world
+    with holding(world.folder / "live.db") as pid:
+        yield world, pid
 
 
-def test_a_source_held_by_another_process_is_named(held_source: World) -> None:
-    """A DuckDB file has one writer: the finding says who and what helps."""
-    assert _doctor(held_source, code=3) == [("source", "TC4001", "error")]
-    document: dict[str, Any] = json.loads(call("doctor", held_source.file, "--json").stdout)
+def test_a_source_held_by_another_process_is_named(held_source: tuple[World, int]) -> None:
+    """A DuckDB file has one writer: the finding says which process that is, and what helps."""
+    world, pid = held_source
+    assert _doctor(world, code=3) == [("source", "TC4001", "error")]
+    document: dict[str, Any] = json.loads(call("doctor", world.file, "--json").stdout)
     assert "SQLite or PostgreSQL" in document["findings"][0]["fix"]
+    assert document["findings"][0]["what"].endswith(f"(process {pid})")
+    planned = call("plan", world.file)
+    assert (planned.code, planned.stderr.split()[0]) == (3, "TC4001")
+    assert f"(process {pid})" in planned.stderr
 
 
 def test_a_disk_without_room_is_named(world: World) -> None:
@@ -222,3 +227,12 @@ def test_attachments_are_read_only(world: World) -> None:
     with connect() as reader:
         reader.execute(attach_sql(address, "lake", read_only=True))
         assert _doctor(world, code=0) == []
+
+
+def test_a_spark_that_is_too_slow_to_tell_is_not_said_to_be_fit(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows whether it takes the settings: a warning that says so, and no reason not to run."""
+    world.document["spec"]["spark"] = {"conf": {"spark.sql.shuffle.partitions": "3"}}
+    monkeypatch.setattr("truecut.spark.trial.PATIENCE_S", 0.01)
+    assert _doctor(world, code=0) == [("spark", "TC5015", "warning")]

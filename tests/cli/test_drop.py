@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from tests.certificate.test_retention import Chain
 from tests.cli.inside import call
 from tests.e2e.world import World, tenants_document
+from truecut.certificate import durable
+from truecut.certificate.sign import signer
 from truecut.runtime.control import open_control
 from truecut.runtime.pauses import pause, resume
 
+LEFT = "acme.main.t-0123456789ab.again"  # a ledger that was to take the place of another one
+BESIDE_CERTIFICATES = (
+    "notes.txt",
+    "copies/2024.parquet",
+    "evidence/photos/1.jpg",
+    "evidence/photos-2024/1.jpg",
+    "ledgers/sales.duckdb",
+    "secret.txt",
+    "1.json",
+)
 USERS = ("notes.txt", "pause/reminder", "spark-warehouse/mine/data", "spark.log.1", "deep/control.db")
 
 
@@ -60,6 +74,51 @@ def test_what_is_not_ours_stays_and_is_named(world: World) -> None:
     assert answer.code == 0, answer.stderr
     assert _files(state) == {name: f"the user's {name}" for name in USERS}
     assert f"kept in {state}: deep, notes.txt, pause, spark-warehouse, spark.log.1" in answer.stdout
+
+
+def test_a_folder_in_the_place_of_a_request_stays(world: World) -> None:
+    """Truecut makes files there."""
+    state = _use(world)
+    (state / "pause/table=mine").mkdir()
+    (state / "pause/table=mine/notes").write_text("mine")
+    assert call("drop", world.file).code == 0
+    assert _files(state) == {"pause/table=mine/notes": "mine"}
+
+
+def _certify(folder: Path) -> None:
+    """A certificate with its evidence and keys, and what was in the making when a run was killed."""
+    signer(folder)
+    chain = Chain(folder)
+    chain.days(2)
+    assert chain.pieces()  # of a base that several tasks have written
+    shutil.copy(next((folder / "ledgers").iterdir()), folder / "ledgers" / LEFT)
+    for where in (folder, folder / "copies", *(folder / "evidence").iterdir()):
+        durable.unfinished(where).write_text("half")
+
+
+def test_certificates_go_and_what_is_beside_them_stays(world: World) -> None:
+    """Users name their folder, which may hold folders and files of their own; empty, it goes, too. Only for
+    whoever asks: they are proof, and a cursor at a sink names the last of them."""
+    world.document["spec"]["certificate"] = {"path": "./proof"}
+    world.save()
+    proof = world.folder / "proof"
+    proof.mkdir()
+    _certify(proof)
+    for name in BESIDE_CERTIFICATES:
+        (proof / name).parent.mkdir(parents=True, exist_ok=True)
+        (proof / name).write_text(f"the user's {name}")
+    everything = {path: path.read_bytes() for path in proof.rglob("*") if path.is_file()}
+    answer = call("drop", world.file)
+    assert answer.code == 0
+    assert f"kept the certificates in {proof}" in answer.stdout
+    assert {path: path.read_bytes() for path in proof.rglob("*") if path.is_file()} == everything
+    assert call("drop", world.file, "--certificates").code == 0
+    assert _files(proof) == {name: f"the user's {name}" for name in BESIDE_CERTIFICATES}
+    shutil.rmtree(proof)
+    proof.mkdir()
+    _certify(proof)
+    assert "kept" not in call("drop", world.file, "--certificates").stdout
+    assert not proof.exists()
 
 
 def test_links_are_not_followed(world: World) -> None:

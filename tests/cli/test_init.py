@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import duckdb
@@ -47,7 +49,8 @@ def test_without_a_dsn_the_file_is_right_as_it_is(tmp_path: Path) -> None:
     assert pipeline.name == "pipeline"
     assert [str(table.name) for table in pipeline.tables] == ["main.events"]
     text = (tmp_path / "pipeline.yaml").read_text()
-    assert all(f"{key}:" in text for key in ("route_by", "for_each", "batch", "lease", "existing", "on_gap"))
+    keys = ("route_by", "for_each", "batch", "lease", "existing", "on_gap", "certificate")
+    assert all(f"{key}:" in text for key in keys)
 
 
 def test_a_key_that_is_missing_is_the_next_step(tmp_path: Path) -> None:
@@ -62,7 +65,7 @@ def test_what_the_comments_show_is_right(tmp_path: Path) -> None:
     """With every commented section switched on, the file is still right."""
     truecut("init", cwd=tmp_path)
     lines = (tmp_path / "pipeline.yaml").read_text().splitlines()
-    sections = ("batch:", "lease:", "spark:")
+    sections = ("batch:", "certificate:", "lease:", "spark:")
     for_each = [
         line.replace("# ", "", 1)
         for line in lines[[x.strip() for x in lines].index('# - name: "t-{tenant}"') :][:6]
@@ -78,6 +81,8 @@ def test_what_the_comments_show_is_right(tmp_path: Path) -> None:
     pipeline = load(tmp_path / "on.yaml", environ={})
     assert [sink.name for sink in pipeline.sinks] == ["copy", "t-a"]
     assert pipeline.spark.master == "local[*]"
+    assert pipeline.certificate is not None
+    assert pipeline.certificate.path == tmp_path / "certificates"
 
 
 def test_a_file_is_never_overwritten(tmp_path: Path) -> None:
@@ -180,10 +185,17 @@ def test_a_password_is_not_written_into_the_file(tmp_path: Path, postgres: Postg
         (["--sink", "kafka"], 2, "TC1061 The sink type is not available yet"),
         (["--sink", "geheim"], 2, "TC1061 There is no such sink type"),
         (["--dsn", "nope.ducklake"], 2, "TC1064 There is no catalog at duckdb:"),
-        (["--dsn", "postgresql://u:geheim@h/d"], 2, "write the path of a DuckDB file, sqlite:PATH or"),
+        (["--dsn", "postgresql://u:geheim@127.0.0.1:1/d"], 3, "TC2100 the source's PostgreSQL cannot be"),
+        (
+            ["--dsn", "postgresql://h/d", "--source", "ducklake"],
+            2,
+            "write the path of a DuckDB file, sqlite:",
+        ),
         (["--dsn", "postgres:host=127.0.0.1 port=1 password=geheim"], 1, "TC4005 "),
         (["--dsn", "plain.duckdb"], 2, "TC1065 There is a database at duckdb:"),
-        (["--dsn", "notes.txt"], 2, "the file is not a DuckLake catalog"),
+        (["--dsn", "notes.txt"], 2, "TC1065 There is a file at duckdb:"),
+        (["--dsn", "people.csv"], 2, "TC1065 There is a file at duckdb:"),
+        (["--dsn", "lite.db"], 2, "fix: Write `sqlite:` before its path."),
         (["--output", "nope/p.yaml"], 2, "TC1063 nope/p.yaml cannot be written"),
     ],
 )
@@ -191,8 +203,12 @@ def test_wrong_input_writes_nothing(tmp_path: Path, arguments: list[str], code: 
     """A clear message, the right exit code, no file, no secret."""
     duckdb.connect(str(tmp_path / "plain.duckdb")).close()
     (tmp_path / "notes.txt").write_text("not a database, " * 1000)
+    (tmp_path / "people.csv").write_text("id,name\n1,geheim\n")
+    with closing(sqlite3.connect(tmp_path / "lite.db")) as lite:
+        lite.execute("CREATE TABLE x (i)")
+    there = sorted(path.name for path in tmp_path.iterdir())
     result = truecut("init", *arguments, cwd=tmp_path)
     assert result.returncode == code
     assert message in result.stderr
     assert "geheim" not in result.stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt", "plain.duckdb"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == there

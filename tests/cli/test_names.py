@@ -18,6 +18,16 @@ def test_a_sink_whose_name_looks_like_markup_is_shown(tmp_path: Path) -> None:
     assert "[/x]" in result.stdout
 
 
+def test_what_is_longer_than_a_line_is_shown_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one row, however narrow the terminal: nothing is cut off that somebody will look for."""
+    monkeypatch.setenv("COLUMNS", "40")
+    name = "of-somebody-with-a-rather-long-name-for-a-sink"
+    (tmp_path / "p.yaml").write_text(changed(MINIMAL, "name: copy", f"name: {name}"))
+    result = truecut("status", "p.yaml", cwd=tmp_path)
+    rows = [line.split()[:2] for line in result.stdout.splitlines()]
+    assert [name, "behind"] in rows, result.stdout
+
+
 @pytest.mark.parametrize(
     ("option", "name", "message", "fix"),
     [

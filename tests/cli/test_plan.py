@@ -56,7 +56,8 @@ def test_a_first_run_makes_everything_and_seeds_every_sink(kind: str, tmp_path: 
         "head": "00000001-0000000000000002",
         "oldest": "00000001-0000000000000000",
     }
-    assert plan["tables"] == [{"name": "main.events", "rows": 90, "bytes": sizes[0][0], "error": None}]
+    facts = {"rows": 90, "bytes": sizes[0][0], "units": None, "left_out": []}
+    assert plan["tables"] == [{"name": "main.events", **facts, "error": None}]
     state = tmp_path / ".truecut" / "tenants"
     expected: list[tuple[str, str, str | None]] = [
         ("state", str(state), None),

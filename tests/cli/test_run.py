@@ -14,6 +14,7 @@ import urllib.request
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
 from subprocess import CompletedProcess
 from typing import Any
 
@@ -32,6 +33,7 @@ from truecut.model.position import Position
 from truecut.runtime.control import open_control
 from truecut.sources.ducklake.source import DuckLakeSource
 
+WRONG_SETTING_CPU_S = 15
 INSERT = f"INSERT INTO lake.main.events SELECT i, 't' || (i % 3), '{ROW}' FROM range({{}}, {{}}) r(i)"
 
 
@@ -162,18 +164,24 @@ def _has_taken(pid: int, number: signal.Signals) -> bool:
         ({"master": "locl[2]"}, "spark.master: not a master of Spark", "TC5005"),
         ({"master": "spark://127.0.0.1:1"}, "spark.master: nobody listens", "TC5006"),
         ({"conf": {"spark.driver.memory": "lots"}}, "spark.conf.spark.driver.memory: Spark does", "TC5007"),
+        ({"conf": {"spark.sql.shuffle.partitions": "-3"}}, "spark.sql.shuffle.partitions: Spark", "TC5007"),
     ],
 )
 def test_wrong_settings_of_spark_are_found_at_their_line(
     tmp_path: Path, spark: dict[str, Any], setting: str, code: str
 ) -> None:
-    """By `run`, exit 3, and by `doctor`: the setting, its line, and what to do. No bug is reported."""
+    """By `run`, exit 3, and by `doctor`: the setting, its line, and what to do. No bug is reported, and
+    nobody waits: a master is looked at before a JVM is started, and Spark refuses a setting at once."""
     world = _empty_world(tmp_path, spark=spark)
+    without_java = {"JAVA_HOME": "/nowhere"} if "master" in spark else {}
+    before = getrusage(RUSAGE_CHILDREN)
     line = next(
         n for n, text in enumerate(world.file.read_text().splitlines(), 1) if setting_key(spark) in text
     )
-    ran = truecut("run", world.file.name, "--until-caught-up", cwd=tmp_path)
+    ran = truecut("run", world.file.name, "--until-caught-up", cwd=tmp_path, **without_java)
     assert ran.returncode == 3, ran.stderr
+    after = getrusage(RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < WRONG_SETTING_CPU_S
     examined = truecut("doctor", world.file.name, cwd=tmp_path)
     assert examined.returncode == 3, examined.stdout
     for text in (ran.stderr, examined.stdout):
@@ -201,7 +209,7 @@ def test_nothing_to_do_is_found_out_without_spark(tmp_path: Path) -> None:
     ended = truecut("run", world.file.name, "--until-caught-up", "--json", cwd=tmp_path, **alone)
     assert ended.returncode == 0, ended.stderr
     imported = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}
-    assert imported & {"duckdb", "pandas", "pyspark"} == {"duckdb"}
+    assert imported & {"duckdb", "pandas", "pyspark", "rich"} == {"duckdb"}
     summary = json.loads(ended.stdout)
     assert (summary["outcome"], [sink["state"] for sink in summary["sinks"]]) == ("reached", ["current"] * 2)
     world.source(INSERT.format(30, 40))
@@ -284,10 +292,15 @@ def test_a_signal_in_the_first_imports_is_kept(
 
 
 @pytest.mark.parametrize(
-    ("number", "options", "code"), [(signal.SIGINT, (), 0), (signal.SIGTERM, ("--until-caught-up",), 143)]
+    ("number", "command", "code"),
+    [
+        (signal.SIGINT, ("run",), 0),
+        (signal.SIGTERM, ("run", "--until-caught-up"), 143),
+        (signal.SIGINT, ("capture",), 0),
+    ],
 )
 def test_a_signal_while_the_source_does_not_answer_is_a_stop(
-    tmp_path: Path, number: signal.Signals, options: tuple[str, ...], code: int
+    tmp_path: Path, number: signal.Signals, command: tuple[str, ...], code: int
 ) -> None:
     """A server that takes the connection and says nothing is waited for, and the signal is heard."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -297,7 +310,7 @@ def test_a_signal_while_the_source_does_not_answer_is_a_stop(
         document["spec"]["tables"] = [{"name": "public.*", "broadcast": True}]
         file = tmp_path / "pipeline.yaml"
         file.write_text(yaml.safe_dump(document))
-        with started("run", file, *options) as process:
+        with started(*command, file) as process:
             silent.settimeout(PATIENCE_S)
             connection, _ = silent.accept()
             process.popen.send_signal(number)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from truecut.cli.verify import about, asked_by
-from truecut.runtime.verification import Checked
+from dataclasses import replace
+
+from truecut.cli.verify import about
+from truecut.model.position import Position
+from truecut.runtime.checked import TOLD_MAX, Checked, asked_by, said
 
 V4 = Checked("main.a", "x", "pass", "", level="V4")
 V5 = Checked("main.a", "x", "fail", "", level="V5")
@@ -28,3 +31,22 @@ def test_a_broken_chain_is_told_of_every_copy() -> None:
     assert about(None, "y", checks) == [CHAIN, OF_B]
     assert about("main.a", "y", checks) == [CHAIN]
     assert about(None, None, checks) == checks
+
+
+def test_a_copy_is_called_equal_only_where_both_were_read_at_one_place() -> None:
+    """By V4 and V5 at one frontier, or compared with each other where nothing is certified; not when they
+    were read at two places, when one of them does not pass, or when only files were examined."""
+    here, there = Position(1, 7), Position(1, 9)
+    v4, v5 = replace(V4, frontier=here), replace(V5, verdict="pass", frontier=here)
+    equal = [f"main.a at x equals the source at {here}."]
+    assert said([OF_A, v4, v5]) == equal
+    assert said([v5]) == equal
+    (apart,) = said([v4, replace(v5, frontier=there)])
+    assert "not said" in apart
+    assert "equals" not in apart
+    none = "That a copy equals its source is not said"
+    for checks in ([OF_A], [v4], [v4, replace(V5, frontier=here)], [replace(v4, verdict="unknown"), v5], []):
+        (told,) = said(checks)
+        assert told.startswith(none), checks
+    many = [replace(v5, sink=f"s{n}") for n in range(TOLD_MAX + 5)]
+    assert said(many)[TOLD_MAX:] == ["5 more copies equal their source."]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,26 @@ def test_folders_that_cannot_be_written_are_not_full_disks(tmp_path: Path) -> No
     said = call("doctor", world.save()).stdout
     assert "disk space: not looked at: no folder can be written to" in said
     assert "0 MiB" not in said
+
+
+def test_a_file_system_that_tells_no_size_is_not_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `/proc` and some network disks are: nothing in all is no figure."""
+    world = World(tmp_path, None, tenants_document(tenants=["t0"]))
+    world.source(CREATE)
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: shutil._ntuple_diskusage(0, 0, 0))
+    told = call("doctor", world.save())
+    assert (told.code, "0 MiB" in told.stdout) == (0, False)
+    assert "disk space: not looked at: no disk tells how much it has" in told.stdout
+
+
+@pytest.mark.parametrize("command", ["pause", "resume"])
+def test_a_state_folder_that_refuses_a_request_is_named(command: str, tmp_path: Path) -> None:
+    """It is no bug: the environment is not fit, and nothing is said to be paused."""
+    (tmp_path / "blocked").write_text("a file where a folder should be")
+    world = World(tmp_path, None, tenants_document(tenants=["t0"], state="blocked/state"))
+    world.source(CREATE)
+    told = call(command, world.save(), "--table", "main.events")
+    assert (told.code, told.stdout) == (3, "")
+    assert f"TC5012 the state folder {tmp_path / 'blocked/state'} cannot be made or written to" in told.stderr

@@ -28,6 +28,16 @@ def test_two_sinks_on_one_table_are_refused_however_it_is_written(folder: Folder
     ]
 
 
+def test_two_sinks_in_one_schema_are_told_apart_by_a_schema(folder: Folder) -> None:
+    """A PostgreSQL has no catalog that one could choose."""
+    sink = "type: postgres, dsn: host=a dbname=b, schema: s"
+    text = changed(MINIMAL, "type: ducklake, catalog: ./copy.ducklake", sink)
+    assert folder.lines(text + f"    - {{name: two, {sink}}}\n") == [
+        'p.yaml:10  TC1041  sinks.two.name: writes "main.events" into the same schema as the sink "copy"; '
+        "give it its own schema"
+    ]
+
+
 def test_different_databases_are_not_taken_for_one(folder: Folder) -> None:
     """Another port, host or database is another lake."""
     sinks = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.config.pipelines import MINIMAL, Folder, changed
+from truecut.config.settings import VerifySettings
 
 
 def test_every_name_that_is_taken_says_not_yet(folder: Folder) -> None:
@@ -41,8 +42,8 @@ def test_every_name_that_is_taken_says_not_yet(folder: Folder) -> None:
     } == {"TC1015"}
 
 
-def test_a_file_of_a_later_version_says_only_not_yet(folder: Folder) -> None:
-    """The interface's second example: nothing in it is unknown, and only verifying in a run is not yet."""
+def test_the_interface_s_second_example_is_whole(folder: Folder) -> None:
+    """Nothing in it is unknown, and nothing not yet."""
     text = """\
 apiVersion: truecut/v1
 kind: Pipeline
@@ -78,6 +79,6 @@ spec:
   state: ./state
   spark: {master: "local[*]", conf: {}}
 """
-    findings = folder.findings(text)
-    assert {finding.rule.code for finding in findings} == {"TC1015"}
-    assert [finding.path for finding in findings] == ["certificate.verify"]
+    found = folder.load(text)
+    assert found.certificate is not None
+    assert found.certificate.verify == VerifySettings("sink", 3_600_000)

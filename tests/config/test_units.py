@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from truecut.config.units import duration_ms, nearest_duration, nearest_size, size_bytes
+from truecut.config.units import duration_ms, meant_duration, nearest_duration, nearest_size, size_bytes
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,11 @@ def test_nothing_else_is_a_size(text: str) -> None:
 def test_what_was_meant_is_suggested() -> None:
     """A suggestion is itself right."""
     assert [nearest_duration(t) for t in ("2 sec", "5", "3 Minutes", "x")] == ["2s", "5ms", "3m", None]
+    assert [meant_duration(t) for t in ("2 sec", "5", "x")] == [
+        '; did you mean "2s"?',
+        '; did you mean "5s" or "5ms"?',
+        "",
+    ]
     assert [nearest_size(t) for t in ("64 MB", "1g", "2kb", "5", "x")] == [
         "64MiB",
         "1GiB",

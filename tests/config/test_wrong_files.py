@@ -64,6 +64,11 @@ ONE_FAULT = {
         "for_each: {file: ${TENANTS}}",
         '25  TC1004  not YAML: a ${…} inside braces or brackets must stand in quotes: "${NAME}"',
     ),
+    "reference within text without quotes": (
+        "for_each: {file: tenants.csv}",
+        "for_each: {file: all-${TENANTS}.csv}",
+        '25  TC1004  not YAML: a ${…} inside braces or brackets must stand in quotes: "${NAME}"',
+    ),
     "truth for text": (
         "route: acme",
         "route: true",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from truecut.cli.parameters import pipeline_argument
-from truecut.cli.signals import stopped_by_signals
+from truecut.cli.signals import Interrupted, received_signals
 from truecut.errors import ExitCode, TruecutError
 from truecut.events import tell
 
@@ -30,12 +30,32 @@ def command(file: Path) -> None:
 
     `truecut run` does it by itself; where one runs apart, whoever has the lease captures and the other waits.
     """
-    from truecut.config.load import load
-    from truecut.runtime.capturing import is_captured
-    from truecut.runtime.tables import settled
+    with received_signals() as signals:  # also while we import, and wait for a server that does not answer
+        from truecut.config.load import load
+        from truecut.runtime.settled_tables import settled
 
-    written = load(file, environ=os.environ)
-    pipeline = settled(written)
+        written = load(file, environ=os.environ)
+        try:
+            pipeline = signals.waiting_for(lambda: settled(written))
+        except Interrupted:
+            tell(_log, logging.INFO, "stopped before it had begun")
+            return
+        _refuse_what_keeps_its_own_history(pipeline)
+        stop = threading.Event()
+        with signals.calling(stop.set):
+            tell(_log, logging.INFO, f"capturing {pipeline.name}")
+            came: set[str] = set()
+            while (joined := _capture(written, pipeline, stop, came)) is not None:
+                pipeline = joined
+                stop.clear()
+                if signals.received:  # by a signal, not by what has come
+                    break
+    tell(_log, logging.INFO, "ended: everything that was read is in the journal")
+
+
+def _refuse_what_keeps_its_own_history(pipeline: Pipeline) -> None:
+    from truecut.runtime.capture_start import is_captured
+
     if not is_captured(pipeline):
         raise TruecutError(
             "TC1094",
@@ -43,22 +63,12 @@ def command(file: Path) -> None:
             fix="Use `truecut run`.",
             exit_code=ExitCode.WRONG_INPUT,
         )
-    stop = threading.Event()
-    with stopped_by_signals(stop.set) as received:
-        tell(_log, logging.INFO, f"capturing {pipeline.name}")
-        came: set[str] = set()
-        while (joined := _capture(written, pipeline, stop, came)) is not None:
-            pipeline = joined
-            stop.clear()
-            if received:  # by a signal, not by what has come
-                break
-    tell(_log, logging.INFO, "ended: everything that was read is in the journal")
 
 
 def _capture(written: Pipeline, pipeline: Pipeline, stop: threading.Event, came: set[str]) -> Pipeline | None:
     """Until it is stopped: None; or until tables have come that the file means: the pipeline with them."""
-    from truecut.runtime.capturing import capture
-    from truecut.runtime.joining import TableWatch
+    from truecut.runtime.capture_start import capture
+    from truecut.runtime.joining_tables import TableWatch
 
     owner = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
     watch = TableWatch(lambda: written, pipeline, stop.set)

@@ -1,8 +1,9 @@
-"""`truecut certificate list|show|export`: what was certified, for people and for auditors."""
+"""`truecut certificate list|show|export|rotate`: what was certified, for people and for auditors."""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -13,7 +14,7 @@ from truecut.errors import ExitCode, TruecutError
 
 @click.group()
 def command() -> None:
-    """What was certified: list, show, export."""
+    """What was certified: list, show, export; and the key that signs: rotate."""
 
 
 @command.command("list")
@@ -43,24 +44,29 @@ def list_(file: Path, as_json: bool) -> None:
 @click.option("--number", type=int, help="Which one; left out: the newest.")
 def show(file: Path, number: int | None) -> None:
     """A certificate of FILE in words: what it claims of each copy, and what it does not say."""
-    from truecut.certificate.issue import certificate_paths, read_issued
+    from truecut.certificate.issue import certificate_paths, read_issued, with_units
     from truecut.certificate.words import shown
 
-    paths = [path for path in certificate_paths(_folder(file)) if number in (None, int(path.stem))]
+    folder = _folder(file)
+    paths = [path for path in certificate_paths(folder) if number in (None, int(path.stem))]
     if not paths:
         raise _none(file)
-    click.echo("\n".join(shown(read_issued(paths[-1]))))
+    click.echo("\n".join(shown(with_units(folder, read_issued(paths[-1])))))
 
 
 @command.command()
 @pipeline_argument
-@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Default: PIPELINE.zip.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Default: FILE's name, -certificates.zip.",
+)
 def export(file: Path, output: Path | None) -> None:
     """One archive with the certificates of FILE, their evidence, the public key and a page that explains them
     (index.html); never the secret or the signing key."""
     import zipfile
 
-    from truecut.certificate.issue import COPIES, certificate_paths, read_issued
+    from truecut.certificate.issue import COPIES, certificate_paths, read_issued, with_units
     from truecut.certificate.segment import EVIDENCE
     from truecut.certificate.sign import PUBLIC
     from truecut.certificate.words import page
@@ -69,17 +75,53 @@ def export(file: Path, output: Path | None) -> None:
     found = certificate_paths(folder)
     if not found:
         raise _none(file)
-    explained = page(read_issued(found[-1]), certificates=len(found))
-    found += [folder / PUBLIC, *sorted((folder / COPIES).glob("*.parquet"))]
-    found += sorted((folder / EVIDENCE).glob("*/*.parquet"))
+    explained = page(with_units(folder, read_issued(found[-1])), certificates=len(found))
+    # A run may trim meanwhile: evidence first, then the certificate, the oldest first. What is written in the
+    # opposite order is a chain with all that its certificates name.
+    files = [*sorted((folder / EVIDENCE).glob("*/*.parquet")), *sorted((folder / COPIES).glob("*.parquet"))]
+    files += [*reversed(found), folder / PUBLIC]
+    written = 0
     target = output or Path(f"{file.stem}-certificates.zip")
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
-        for path in found:
-            archive.write(path, path.relative_to(folder))
+    try:
+        archive = zipfile.ZipFile(target, "w", zipfile.ZIP_STORED)
+    except OSError as error:
+        raise TruecutError(
+            "TC7011",
+            f"{target} cannot be written ({error.strerror})",
+            fix="Choose another place with --output.",
+            exit_code=ExitCode.WRONG_INPUT,
+        ) from None
+    with archive:
+        for path in files:
+            with suppress(FileNotFoundError):
+                archive.write(path, path.relative_to(folder))
+                written += 1
         archive.writestr("index.html", explained)
     click.echo(
-        f"wrote {target}: {len(found)} files and index.html, which explains them; "
+        f"wrote {target}: {written} files and index.html, which explains them; "
         "the auditor also needs the secret, by another way"
+    )
+
+
+@command.command()
+@pipeline_argument
+@click.option(
+    "--key",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="An Ed25519 key in PEM; left out: a new one is made.",
+)
+def rotate(file: Path, key: Path | None) -> None:
+    """Let another key sign the certificates of FILE, by a hand-over that the present one signs."""
+    import secrets
+
+    from truecut.config.load import load
+    from truecut.runtime.rotation import rotate as hand_over
+
+    folder = _folder(file)
+    runner = f"rotate-{secrets.token_hex(4)}"
+    done = hand_over(load(file, environ=os.environ), folder=folder, runner=runner, given=key)
+    click.echo(
+        f"certificate {done.number} hands over; the new public key is the last in {folder / 'public.pem'}"
     )
 
 

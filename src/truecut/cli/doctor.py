@@ -31,7 +31,7 @@ def command(file: Path, as_json: bool) -> None:
     from truecut.cli.output import print_json
     from truecut.config.load import load
     from truecut.runtime.doctor import examine
-    from truecut.runtime.tables import settled_or_not
+    from truecut.runtime.settled_tables import settled_or_not
 
     pipeline = load(file, environ=os.environ)
     checks = []

@@ -16,13 +16,13 @@ _COLUMNS_SHOWN_MAX = 12
 
 
 @click.command()
-@click.option("--source", default="ducklake", show_default=True, metavar="TYPE", help="Kind of source.")
+@click.option("--source", metavar="TYPE", help="Kind of source.  [default: as the --dsn begins, else a lake]")
 @click.option(
     "--dsn",
     metavar="DSN",
     help="Where it is; a lake's catalog: PATH, sqlite:PATH or postgres:CONNINFO; a server: postgresql://….",
 )
-@click.option("--sink", default="ducklake", show_default=True, metavar="TYPE", help="Kind of sink.")
+@click.option("--sink", metavar="TYPE", help="Kind of sink.  [default: a lake]")
 @click.option(
     "--output",
     default="pipeline.yaml",
@@ -30,11 +30,12 @@ _COLUMNS_SHOWN_MAX = 12
     type=click.Path(path_type=Path, dir_okay=False),
     help="The file to write; never overwritten.",
 )
-def command(source: str, dsn: str | None, sink: str, output: Path) -> None:
+def command(source: str | None, dsn: str | None, sink: str | None, output: Path) -> None:
     """Write a commented pipeline file. With --dsn it lists the tables found there."""
     from truecut.config import reserved
-    from truecut.config.kinds import SINKS, SOURCES, Unusable
+    from truecut.config.kinds import SINKS, SOURCES, Unusable, kind_of
 
+    source, sink = source or kind_of(dsn or ""), sink or kind_of("")
     source_kind, sink_kind = SOURCES.find(source), SINKS.find(sink)
     if source_kind is None:
         raise _no_such_type("source", source, SOURCES.names, reserved.SOURCE_TYPES)
@@ -176,6 +177,7 @@ spec:
     #   for_each: {{file: tenants.csv}}
 
   # batch: {{rows_max: 500000, bytes_max: 64MiB, interval: 500ms, deadline: 30s}}
+  # certificate: {{path: ./certificates, interval: 10s}}   # left out: none are issued
   # lease: {{duration: 10s}}
   # control: ./control.db           or postgresql://… when several machines run this pipeline
   # state: ./state                  default: .truecut/NAME beside this file

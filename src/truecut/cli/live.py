@@ -7,22 +7,17 @@ import logging
 import sys
 import time
 from collections.abc import Iterator
-
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.markup import escape
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from truecut.config.settings import Pipeline
 from truecut.events import tell
 from truecut.runtime.run_report import SinkView, View
 
-LINES_MAX = 10
+if TYPE_CHECKING:
+    from truecut.cli.screen import Screen
+
 STOPPING = "stopping: what is in flight ends, then cursors are made durable (once more: at once)"
 PLAIN_EVERY_S = 60.0
-_COLOURS = {"current": "green", "behind": "yellow", "backfilling": "cyan", "paused": "blue", "failed": "red"}
 _BADNESS = {"failed": 0, "backfilling": 1, "behind": 2, "paused": 3, "current": 4}
 
 
@@ -32,9 +27,8 @@ _log = logging.getLogger(__name__)
 class Show:
     """Receives views from the runner's loop, and keeps the last one."""
 
-    def __init__(self, pipeline: Pipeline, live: Live | None) -> None:
-        self._pipeline = pipeline
-        self._live = live
+    def __init__(self, screen: Screen | None) -> None:
+        self._screen = screen
         self._rates = _Rates()
         self._last_line = ""
         self._last_at = time.monotonic()
@@ -43,15 +37,15 @@ class Show:
 
     def note(self, text: str) -> None:
         """What it is doing, before there is anything to show."""
-        if self._live is not None:
-            self._live.update(Text(f"… {text}", style="dim"))
+        if self._screen is not None:
+            self._screen.say(text)
         else:
             tell(_log, logging.INFO, text)
 
     def stopping(self) -> None:
         """Somebody has asked for a stop: what is in flight ends first."""
         self._stopping = True
-        if self._live is None:
+        if self._screen is None:
             tell(_log, logging.INFO, STOPPING)
         elif self.view is None:
             self.note(STOPPING)
@@ -62,9 +56,8 @@ class Show:
         """A new view."""
         self.view = view
         rate = self._rates.of(sum(line.rows_applied for line in view.sinks.values()))
-        if self._live is not None:
-            note = [Text(f"… {STOPPING}", style="dim")] if self._stopping else []
-            self._live.update(Group(_table(self._pipeline, view, rate), *_bars(view), *note))
+        if self._screen is not None:
+            self._screen.draw(view, rate, STOPPING if self._stopping else "")
             return
         line = _plain(view)
         now = time.monotonic()
@@ -89,62 +82,20 @@ class _Rates:
 @contextlib.contextmanager
 def live_view(pipeline: Pipeline) -> Iterator[Show]:
     """A live table while the block runs, if stderr is a terminal."""
-    console = Console(file=sys.stderr)
-    if not console.is_terminal:
-        yield Show(pipeline, None)
+    if not sys.stderr.isatty():
+        yield Show(None)
         return
-    with Live(console=console, refresh_per_second=4) as live:
-        yield Show(pipeline, live)
+    from rich.console import Console
+
+    from truecut.cli.screen import screen_of
+
+    with screen_of(pipeline, Console(file=sys.stderr)) as screen:
+        yield Show(screen)
 
 
 def worst_first(lines: list[SinkView]) -> list[SinkView]:
     """Trouble before lag before calm."""
     return sorted(lines, key=lambda s: (_BADNESS.get(s.state, 0), -(s.lag_ms or 0), s.name))
-
-
-def _table(pipeline: Pipeline, view: View, rate: float) -> Table:
-    total = len(view.sinks)
-    shown = list(view.sinks.values()) if total <= LINES_MAX else worst_first(list(view.sinks.values()))
-    head = "not seen yet" if view.head is None else f"at …{str(view.head)[-7:]}"
-    title = f"{escape(pipeline.name)}  source {head}  {rate:,.0f} rows/s"
-    if view.unrouted:
-        title += f"  {sum(view.unrouted.values()):,} rows matched no sink"
-    if view.source_fault is not None:
-        title += f"  [red]{escape(view.source_fault.message)}[/red]"
-    if view.control_fault is not None:
-        title += f"  [red]{escape(view.control_fault.message)}[/red]"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for name in ("sink", "state", "cursor", "lag", "rows"):
-        table.add_column(name, justify="right" if name in ("lag", "rows") else "left")
-    table.add_column("")
-    for line in shown[:LINES_MAX]:
-        table.add_row(*_cells(line))
-    if total > LINES_MAX:
-        current = sum(1 for line in view.sinks.values() if line.state == "current")
-        table.caption = f"the {LINES_MAX} worst of {total:,} sinks; {current:,} current"
-    return table
-
-
-def _bars(view: View) -> list[RenderableType]:
-    """One bar for each seed that is running."""
-    bars: list[RenderableType] = []
-    for sinks, fraction in view.seeds.items():
-        who = escape(sinks[0]) if len(sinks) == 1 else f"{len(sinks):,} sinks"
-        line = Table.grid(padding=(0, 1))
-        line.add_row(f"seeding {who}", ProgressBar(total=1, completed=fraction, width=30), f"{fraction:.0%}")
-        bars.append(line)
-    return bars
-
-
-def _cells(line: SinkView) -> list[Text | str]:
-    return [
-        Text(line.name),
-        Text(line.state, style=_COLOURS.get(line.state, "")),
-        "" if line.cursor is None else f"…{line.cursor[-7:]}",
-        "" if line.lag_ms is None else f"{line.lag_ms / 1000:.1f} s",
-        f"{line.rows_applied:,}",
-        Text("" if line.error is None else str(line.error["message"]), style="red", overflow="ellipsis"),
-    ]
 
 
 def _plain(view: View) -> str:

@@ -34,14 +34,15 @@ COMMANDS = {
     "status": "Show where source, sinks and tables stand.",
     "pause": "Hold delivery back.",
     "resume": "Let delivery go on.",
-    "certificate": "What was certified: list, show, export.",
+    "backfill": "Read a table again while changes go on.",
+    "certificate": "What was certified: list, show, export, rotate.",
     "drop": "Forget a pipeline's state; data at sinks stays.",
     "schema": "Print the pipeline file's JSON Schema.",
     "journal": "The log on its own: append, read, inspect.",
     "completion": "Print a completion script for bash, zsh or fish.",
 }
-STOP_CLEANLY = frozenset({"run", "capture", "verify", "journal"})  # they hear signals themselves
-NOT_YET = frozenset({"backfill", "dlq", "ui"})
+STOP_CLEANLY = frozenset({"run", "backfill", "capture", "verify", "journal"})  # they hear signals themselves
+NOT_YET = frozenset({"dlq", "ui"})
 
 _INTERRUPTED = 130
 _GLOBAL_OPTIONS = ("--log-level", "--log-format")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from truecut.config.units import duration_ms
+from truecut.config.units import duration_ms, meant_duration
 from truecut.model.position import Position
 
 pipeline_argument = click.argument("file", type=click.Path(path_type=Path))
@@ -20,7 +20,7 @@ class _Duration(click.ParamType[int]):
         try:
             return duration_ms(str(value))
         except ValueError as error:
-            self.fail(f"{value!r} is {error}", param, ctx)
+            self.fail(f"{value!r} is {error}{meant_duration(str(value))}", param, ctx)
 
 
 class _Place(click.ParamType[Position | str]):

@@ -11,6 +11,7 @@ import click
 from truecut.cli.parameters import pipeline_argument
 from truecut.config.finding import did_you_mean, show
 from truecut.errors import ExitCode, TruecutError
+from truecut.state_folder import writing_to
 
 NAMES_SHOWN_MAX = 20
 _sink = click.option("--sink", metavar="S", help="Only this sink.")
@@ -26,7 +27,8 @@ def command(file: Path, sink: str | None, table: str | None) -> None:
     from truecut.runtime.pauses import pause
 
     state = _checked(file, sink, table)
-    pause(state, sink=sink, table=table)
+    with writing_to(state):
+        pause(state, sink=sink, table=table)
     click.echo(f"paused {_what(sink, table)}")
 
 
@@ -39,7 +41,8 @@ def resume_command(file: Path, sink: str | None, table: str | None) -> None:
     from truecut.runtime.pauses import resume
 
     state = _checked(file, sink, table)
-    was_paused = resume(state, sink=sink, table=table)
+    with writing_to(state):
+        was_paused = resume(state, sink=sink, table=table)
     known = was_paused or table is not None
     click.echo(f"resumed {_what(sink, table)}" if known else f"{_what(sink, table)} was not paused")
 
@@ -53,7 +56,7 @@ def _checked(file: Path, sink: str | None, table: str | None) -> Path:
     pipeline = load(file, environ=os.environ)
     require_known("sink", sink, [s.name for s in pipeline.sinks])
     if table is not None:
-        from truecut.runtime.tables import settled
+        from truecut.runtime.settled_tables import settled
 
         require_known("table", table, [str(t.name) for t in settled(pipeline).tables])
     return pipeline.state

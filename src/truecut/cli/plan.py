@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from truecut.cli.parameters import pipeline_argument
-from truecut.errors import ExitCode
+from truecut.errors import ExitCode, TruecutError
 
 LINES_MAX = 10
 
@@ -23,14 +23,20 @@ def command(file: Path, as_json: bool) -> None:
     """Show what `run` would do now with the pipeline in FILE. Nothing is written anywhere.
 
     Tables and their sizes, what would be created, which copies would be read whole and why, what is
-    outstanding at each sink. The exit code is 3 when a sink could not be looked at.
+    outstanding at each sink. The exit code is 3 when source, control store or a sink could not be looked at.
     """
     from truecut.cli.output import print_json
     from truecut.config.load import load
     from truecut.runtime.plan_document import plan_document
-    from truecut.runtime.tables import settled
+    from truecut.runtime.settled_tables import settled
 
-    document = plan_document(settled(load(file, environ=os.environ)))
+    written = load(file, environ=os.environ)
+    try:
+        document = plan_document(settled(written))
+    except TruecutError as error:
+        if error.exit_code is not ExitCode.FAILED:
+            raise
+        raise TruecutError.of(error.fault, ExitCode.UNFIT_ENVIRONMENT) from None
     if as_json:
         print_json(document)
     else:
@@ -45,7 +51,7 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     yield f"{document['pipeline']}: source {source['type']}, history {source['oldest']} to {source['head']}"
     for table in document["tables"]:
         error = table["error"]
-        size = f"{table['rows']:,} rows, {_size(table['bytes'])}" if error is None else _error(error)
+        size = _facts(table) if error is None else _error(error)
         unrouted = document["unrouted"].get(table["name"], 0)
         left = f"; {unrouted:,} rows so far matched no sink" if unrouted else ""
         yield f"  table {table['name']}: {size}{left}"
@@ -57,6 +63,13 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     yield from _section("stop", [_stop(item) for item in document["stops"]])
     yield from _section("retire (data stays)", [f"sink {name}" for name in document["retires"]])
     yield from _sinks(document["sinks"])
+
+
+def _facts(table: dict[str, Any]) -> str:
+    rows = "rows not counted" if table["rows"] is None else f"{table['rows']:,} rows"
+    units = "" if table["units"] is None else f", {table['units']:,} unit{'s' * (table['units'] > 1)}"
+    without = f"; without {', '.join(table['left_out'])}, which is computed" if table["left_out"] else ""
+    return f"{rows}, {_size(table['bytes'])}{units}{without}"
 
 
 def _section(title: str, items: Sequence[str]) -> Iterator[str]:

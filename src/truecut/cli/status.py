@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 COMPLAINTS_MAX = 20
+_WIDTH = 10_000  # a place is read whole or not at all: a row that is longer than a line goes on in the next
 
 
 @click.command()
@@ -25,7 +26,8 @@ COMPLAINTS_MAX = 20
     "--max-lag",
     type=DURATION,
     metavar="5m",
-    help="Exit 1 when a sink lags more or nobody knows, or a copy is held, failed or was never seeded.",
+    help="Exit 1 when a sink lags more or nobody knows, or a copy is held, failed, was never seeded, or does "
+    "not pass verification.",
 )
 def command(file: Path, as_json: bool, max_lag: int | None) -> None:
     """Show where the source, every sink and every table of FILE stand. Nothing is written anywhere.
@@ -34,14 +36,15 @@ def command(file: Path, as_json: bool, max_lag: int | None) -> None:
     """
     from truecut.cli.output import print_json
     from truecut.config.load import load
-    from truecut.runtime.captured import captured
+    from truecut.runtime.capture_report import captured
     from truecut.runtime.certified import certified_upto
     from truecut.runtime.control_readonly import peek_reports
     from truecut.runtime.health import complaints
     from truecut.runtime.pauses import read_pauses
-    from truecut.runtime.standing import look
+    from truecut.runtime.settled_tables import settled_or_not
+    from truecut.runtime.source_standing import look
     from truecut.runtime.status_document import status_document
-    from truecut.runtime.tables import settled_or_not
+    from truecut.runtime.verified import kept_of
 
     pipeline, _ = settled_or_not(load(file, environ=os.environ))
     reports = peek_reports(pipeline.control, pipeline=pipeline.name)
@@ -53,6 +56,7 @@ def command(file: Path, as_json: bool, max_lag: int | None) -> None:
         standing,
         capture=captured(pipeline),
         certified=certified_upto(pipeline),
+        verified=kept_of(pipeline),
     )
     if as_json:
         print_json(document)
@@ -74,6 +78,7 @@ def _print(document: Mapping[str, Any]) -> None:
     from truecut.cli.output import stdout_console
 
     console = stdout_console()
+    console.width = _WIDTH
     source = document["source"]
     where = f"source at {source['head']}" if source["head"] else "source not seen yet"
     console.print(Text(f"{document['pipeline']}: {document['state']}; {where}"))
@@ -84,6 +89,13 @@ def _print(document: Mapping[str, Any]) -> None:
     _print_error(console, "source", source["error"])
     _print_table(console, ("sink", "state", "cursor", "lag", "rows"), map(_sink, document["sinks"]))
     _print_table(console, ("table", "state", "rows seeded", "rows unrouted"), map(_table, document["tables"]))
+    if any(copy["certified_upto"] or copy["verification"] for copy in document["copies"]):
+        names = ("copy", "replicated up to", "certified up to", "verified up to", "verified at")
+        _print_table(console, names, map(_copy, document["copies"]))
+    for copy in document["copies"]:
+        if (copy["verification"] or {}).get("failed"):
+            told = f"{copy['table']} at {copy['sink']} does not pass verification"
+            console.print(Text(f"{told}: {copy['verification']['detail']}", style="red"))
     for copy in document["copies"]:
         if copy["waits_for"] is not None:
             console.print(Text(f"{copy['table']} at {copy['sink']} waits: {copy['waits_for']}"))
@@ -106,12 +118,18 @@ def _print_table(console: Console, names: Sequence[str], rows: Any) -> None:
 
 
 def _capture(source: Mapping[str, Any]) -> str:
-    kept, full_s = source["retained_bytes"], source["full_in_s"]
+    kept, grows, lost_s = (
+        source[name] for name in ("retained_bytes", "retained_bytes_per_s", "slot_lost_in_s")
+    )
     held = "" if kept is None else f"; the source keeps {kept:,} bytes of its log for it"
-    full = "" if full_s is None else f", its disk is full in {full_s / 3600:.1f} h at this pace"
+    pace = f", {grows:,.0f} more each second" if grows is not None and grows > 0 else ""
+    lost = "" if lost_s is None else f": at this pace it lets go of the slot in {lost_s / 3600:.1f} h"
     gap = "" if source["gap"] is None else f"; it began anew: {source['gap']}"
     waits = "" if source["waits_for"] is None else f"; it waits: {source['waits_for']}"
-    return f"capture: {source['captured_by']}, released up to {source['released']}{held}{full}{gap}{waits}"
+    released = (
+        "nothing released yet" if source["released"] is None else f"released up to {source['released']}"
+    )
+    return f"capture: {source['captured_by']}, {released}{held}{pace}{lost}{gap}{waits}"
 
 
 def _sink(sink: Mapping[str, Any]) -> list[str]:
@@ -121,6 +139,11 @@ def _sink(sink: Mapping[str, Any]) -> list[str]:
 
 def _table(table: Mapping[str, Any]) -> list[str]:
     return [table["name"], table["state"], f"{table['rows_backfilled']:,}", f"{table['rows_unrouted']:,}"]
+
+
+def _copy(copy: Mapping[str, Any]) -> list[str]:
+    places = [copy[f"{what}_upto"] or "" for what in ("replicated", "certified", "verified")]
+    return [f"{copy['table']} at {copy['sink']}", *places, copy["verified_at"] or ""]
 
 
 def _print_error(console: Console, who: str, error: Mapping[str, Any] | None) -> None:

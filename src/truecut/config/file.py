@@ -59,7 +59,8 @@ class Table(Section):
     )
     on_schema_change: Literal["evolve", "stop"] = Field(
         default="evolve",
-        description="evolve: columns that come, go or are renamed do so at the sinks. stop: it is held.",
+        description="evolve: columns that come or go do so at the sinks; one that is renamed is renamed in a "
+        "PostgreSQL, while a lake holds its table (TC3012). stop: the table is held.",
     )
     on_gap: Literal["backfill", "stop"] = Field(
         default="backfill",
@@ -94,6 +95,16 @@ class Journal(Section):
     )
 
 
+class Verify(Section):
+    """Verify all copies while they run, again and again."""
+
+    level: Literal["files", "source", "sink"] = Field(
+        default="sink",
+        description="files: certificates and their evidence. source: and the source. sink: and the copies.",
+    )
+    interval: Duration = Field(default="1h", description="How long after the last time.")
+
+
 class Certificate(Section):
     """Certificates of what was copied. Left out: none are issued, and no evidence is gathered."""
 
@@ -102,6 +113,23 @@ class Certificate(Section):
         description="A folder that Spark's executors share. Default: `certificates` in `state`.",
     )
     interval: Duration = Field(default="10s", description="How often one is issued while something moves.")
+    keep: Duration | None = Field(
+        default=None,
+        description="Certificates, and the evidence that they told, go after so long. Left out: never.",
+    )
+    verify: Verify | None = Field(
+        default=None, description="Verify all copies while they run. Left out: when somebody asks."
+    )
+    witness: Text | None = Field(
+        default=None,
+        description="A second replication slot of a source that is captured, made when it is missing: it "
+        "keeps the source's log for `truecut verify --level log`, which reads it once more. Left out: none.",
+    )
+    witness_bytes_max: Size = Field(
+        default="4GiB",
+        description="How much of its log the server may keep for the witness. Beyond that the slot is "
+        "dropped, and `--level log` knows nothing until the tables are copied anew.",
+    )
 
 
 class Lease(Section):

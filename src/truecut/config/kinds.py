@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from truecut.config.settings import SinkSettings, SourceSettings
     from truecut.model.finding import Check, Finding
     from truecut.sinks.contract import Pinned, Sink, SinkLook
+    from truecut.sources.captured import Captured
     from truecut.sources.contract import Reread, Source, Survey
 
 
@@ -91,6 +92,11 @@ class SourceKind(Kind, Protocol):
     def section(self) -> type[SourceSection]: ...
 
     @property
+    def dsn_begins(self) -> Sequence[str]:
+        """What a DSN begins with that is of this kind; "" where it takes those that nobody else does."""
+        ...
+
+    @property
     def knows_keys(self) -> bool:
         """Whether the source knows its tables' primary keys; if not, the file has to name them."""
         ...
@@ -126,11 +132,19 @@ class SourceKind(Kind, Protocol):
         ...
 
     def survey(self, settings: SourceSettings, *, generation: int) -> Survey:
-        """What `plan` and `doctor` ask."""
+        """What `plan` and `doctor` ask; a run, too, before it begins."""
         ...
 
     def reread(self, settings: SourceSettings, *, generation: int) -> AbstractContextManager[Reread]:
         """What `verify` reads, as long as it takes; TruecutError when it cannot be read."""
+        ...
+
+
+class CapturedKind(SourceKind, Protocol):
+    """One `type:` of source that is `captured`."""
+
+    def capturing(self, settings: SourceSettings) -> Captured:
+        """What capture and the backfill ask. Imports late."""
         ...
 
 
@@ -209,6 +223,12 @@ class Kinds(Generic[K]):
         if found is None:
             raise KeyError(f"{self.group}: {name}")
         return found
+
+
+def kind_of(dsn: str) -> str:
+    """The kind of source that a DSN is of, as it begins: of those that fit the one that says most."""
+    begins = [(begin, name) for name in SOURCES.names for begin in SOURCES[name].dsn_begins]
+    return max((len(begin), name) for begin, name in begins if dsn.startswith(begin))[1]
 
 
 SOURCES: Kinds[SourceKind] = Kinds("truecut.sources")

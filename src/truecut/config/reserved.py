@@ -6,7 +6,6 @@ KEYS = frozenset(
     {
         # PostgreSQL's, of connectors that have none of these
         *("dsn", "schema"),
-        "verify",  # of `certificate`
         # transforms, history, dead letters, policies
         *("columns", "filter", "on_error", "deletes", "as", "format", "commit_policy", "required"),
         *("dead_letters", "maintenance", "options"),

@@ -5,6 +5,7 @@ Works on the parts whose shape is right, so that one misspelt key does not hide 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path as FilePath
@@ -27,12 +28,16 @@ from truecut.config.settings import (
     SourceSettings,
     SparkSettings,
     TableSettings,
+    VerifySettings,
+    WitnessSettings,
 )
 from truecut.config.sinks import Place, SinkBuilder, refuse_shared_catalogs
 from truecut.config.state import StateFolder
 from truecut.listen_address import Address as ListenAddress
 from truecut.model.table import Mode, TableName
 from truecut.state_folder import CERTIFICATES, CONTROL, JOURNAL, UNITS
+
+_SLOT = re.compile(r"[a-z0-9_]{1,63}")
 
 
 def resolve(document: Document, problems: list[Problem], *, path: FilePath, file: str) -> Pipeline | None:
@@ -50,6 +55,7 @@ def resolve(document: Document, problems: list[Problem], *, path: FilePath, file
     control = resolver.control(whole.spec.control, state)
     journal = resolver.journal(whole.spec.journal, state)
     listen = resolver.listen(whole.spec.listen, whole.spec.listen_token)
+    witness = resolver.witness(whole.spec.certificate, whole.metadata.name)
     if problems:
         return None
     batch = whole.spec.batch
@@ -62,6 +68,7 @@ def resolve(document: Document, problems: list[Problem], *, path: FilePath, file
             journal=journal,
             tables=tuple(tables.values()),
             units=state / UNITS,
+            witness=witness,
         ),
         tables=tuple(tables.values()),
         sinks=tuple(_holding(sink, journal.bytes_max // 2) for sink in sinks),
@@ -216,7 +223,25 @@ class _Resolver:
         if certificate is None:
             return None
         path = state / CERTIFICATES if certificate.path is None else self._base / certificate.path
-        return CertificateSettings(path, units.duration_ms(certificate.interval))
+        keep_ms = None if certificate.keep is None else units.duration_ms(certificate.keep)
+        asked = certificate.verify
+        verify = None if asked is None else VerifySettings(asked.level, units.duration_ms(asked.interval))
+        return CertificateSettings(path, units.duration_ms(certificate.interval), keep_ms, verify)
+
+    def witness(self, certificate: written.Certificate | None, pipeline: str) -> WitnessSettings | None:
+        """Only of a source that is captured: every other one keeps its history itself."""
+        if certificate is None or certificate.witness is None:
+            return None
+        here: Path = ("spec", "certificate", "witness")
+        if self._kind is not None and not self._kind.captured:
+            self._complain(rules.WITNESS, here, "belongs to a source that is captured (type postgres)")
+        elif not _SLOT.fullmatch(certificate.witness):
+            self._complain(rules.WITNESS, here, "a slot's name has small letters, digits and _, at most 63")
+        elif certificate.witness == (
+            self._document.value(("spec", "source", "slot")) or f"truecut_{pipeline}"
+        ):
+            self._complain(rules.WITNESS, here, "is the slot that changes are captured from; name another")
+        return WitnessSettings(certificate.witness, units.size_bytes(certificate.witness_bytes_max))
 
     def spark(self, spark: written.Spark) -> SparkSettings:
         """With the lines of what the file says, for whoever finds that Spark does not take it."""

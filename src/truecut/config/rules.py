@@ -151,6 +151,11 @@ STATE_FOLDER = Rule(
     "The state folder is, or holds, the pipeline file's folder, a source or a sink.",
     fix="Name a folder that Truecut has to itself, e.g. `state: ./state`; keep catalogs and data elsewhere.",
 )
+WITNESS = Rule(
+    "TC1071",
+    "`certificate.witness` is not the name of a second slot of a source that is captured.",
+    fix="Name a slot of its own, e.g. witness: shop_witness; leave it out for other sources.",
+)
 LISTEN_OPEN = Rule(
     "TC1070",
     "`listen` is an address that other machines can reach, and nothing asks them who they are.",

@@ -50,6 +50,14 @@ class TableSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class WitnessSettings:
+    """A second slot, which keeps the source's log for whoever verifies, and how much of it at most."""
+
+    slot: str
+    bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
 class SourceSettings:
     """Where changes come from; and what a source that is captured has to know of its pipeline."""
 
@@ -59,6 +67,7 @@ class SourceSettings:
     journal: JournalSettings | None = None
     tables: tuple[TableSettings, ...] = ()
     units: Path | None = None  # the folder for tables that are read piece by piece
+    witness: WitnessSettings | None = None  # none: nobody reads its log a second time
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +104,25 @@ class SparkSettings:
     )  # where the file says it: `master`, names of conf
 
 
+Level = Literal["files", "source", "sink"]  # of a verification
+
+
+@dataclass(frozen=True, slots=True)
+class VerifySettings:
+    """What a run verifies by itself, and how long after the last time."""
+
+    level: Level
+    interval_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class CertificateSettings:
-    """Where certificates and their evidence are, and how often one is issued."""
+    """Where certificates and their evidence are, how often one is issued, and how long they are kept."""
 
     path: Path
     interval_ms: int
+    keep_ms: int | None = None  # None: for good
+    verify: VerifySettings | None = None  # None: only when somebody asks
 
 
 @dataclass(frozen=True, slots=True)

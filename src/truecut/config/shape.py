@@ -115,6 +115,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "spec.batch": written.Batch,
     "spec.journal": written.Journal,
     "spec.certificate": written.Certificate,
+    "spec.certificate.verify": written.Verify,
     "spec.lease": written.Lease,
     "spec.spark": written.Spark,
 }
@@ -220,7 +221,7 @@ def _with_unit(document: Document, path: Path) -> str | None:
         return None
     if check_size in checks:
         return f'expected a size, found a number without a unit; did you mean "{value}MiB"?'
-    return f'expected a duration, found a number without a unit; did you mean "{value}s" or "{value}ms"?'
+    return f"expected a duration, found a number without a unit{units.meant_duration(str(value))}"
 
 
 def _found(value: object) -> str:
@@ -243,5 +244,7 @@ def _nearest_unit(document: Document, path: Path, message: str) -> str:
     value = document.value(path)
     if not isinstance(value, str) or document.expanded(path):
         return ""
-    near = units.nearest_size(value) if "size" in message else units.nearest_duration(value)
+    if "size" not in message:
+        return units.meant_duration(value)
+    near = units.nearest_size(value)
     return f'; did you mean "{near}"?' if near else ""

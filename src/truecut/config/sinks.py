@@ -234,5 +234,6 @@ def refuse_shared_catalogs(
 def _sharing(sink: SinkSettings, other: SinkSettings, other_place: Place) -> str:
     shared = next((table for table in sink.modes if table in other.modes), None)
     if shared is not None:
-        return f"writes {show(shared)} into the same catalog as {other_place}; give it its own catalog"
+        where = "schema" if sink.type == "postgres" else "catalog"
+        return f"writes {show(shared)} into the same {where} as {other_place}; give it its own {where}"
     return f"writes into the same catalog as {other_place}; make one sink of both, with the `tables` of both"

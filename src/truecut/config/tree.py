@@ -23,7 +23,8 @@ Scalar = str | int | float | bool | None
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]{1,3})")
-_UNQUOTED_REFERENCE = re.compile(r"[\[{,].*[:,\[]\s*\$\{")
+_QUOTED = re.compile(r"""\"[^\"]*\"|'[^']*'""")
+_UNQUOTED_REFERENCE = re.compile(r"[\[{,].*([,\[]|:\s)[^,\[\]{}]*\$\{")
 _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -77,7 +78,7 @@ def _unquoted_reference(text: str, line: int) -> int | None:
     """The line, at or just before the one that YAML stumbles over, with a `${` in braces without quotes."""
     lines = text.split("\n")
     near = range(line, max(0, line - 3), -1)
-    return next((n for n in near if _UNQUOTED_REFERENCE.search(lines[n - 1])), None)
+    return next((n for n in near if _UNQUOTED_REFERENCE.search(_QUOTED.sub("", lines[n - 1]))), None)
 
 
 def _line_of_unprintable(text: str) -> int:

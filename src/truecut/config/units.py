@@ -44,6 +44,14 @@ def nearest_duration(text: str) -> str | None:
     return f"{match[1]}{unit}" if match and unit else None
 
 
+def meant_duration(text: str) -> str:
+    """The end of a message: what was probably meant; a number alone may be two things."""
+    if text.isascii() and text.isdecimal():
+        return f'; did you mean "{text}s" or "{text}ms"?'
+    near = nearest_duration(text)
+    return f'; did you mean "{near}"?' if near else ""
+
+
 def nearest_size(text: str) -> str | None:
     """What was probably meant: `64 MB` → `64MiB`."""
     match = _LOOSE.fullmatch(text)
