@@ -27,7 +27,12 @@ RUNS = (
     ("throughput", "--changes", "seed", "--rows", "10000000"),
     ("freshness",),
     ("startup",),
+    ("certificates",),
     ("journal",),
+    ("postgres.stream",),
+    ("postgres.backfill",),
+    ("postgres.freshness",),
+    ("postgres.burden",),
 )
 
 

@@ -16,6 +16,7 @@ from tests.s3_server import s3_server
 from truecut.config.secret import Secret
 from truecut.config.settings import (
     BatchSettings,
+    CertificateSettings,
     Pipeline,
     SinkSettings,
     SourceSettings,
@@ -169,6 +170,7 @@ def rig(
     routed: bool,
     workers: int | None = None,
     data: Data = ON_DISK,
+    certificate: CertificateSettings | None = None,
 ) -> Iterator[Rig]:
     """A pipeline into these lakes; routed: each gets its own tenant's rows, otherwise all get everything."""
     source = data.lake("sqlite:source.db", "source-data", folder)
@@ -186,6 +188,7 @@ def rig(
         control=Secret(str(folder / "control.db")),
         state=folder / "state",
         spark=SparkSettings(None, {}),
+        certificate=certificate,
     )
     connection = connect(threads=2)
     attach(connection, source, "lake", create=True)
