@@ -4,13 +4,14 @@ process, and hypothesis without stopwatches."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from tests.e2e.cluster import Cluster, spark_cluster
-from tests.postgres_server import PostgresServer, postgres_server
+from tests.postgres_server import ON_BOTH, PostgresServer, postgres_server
 from tests.s3_server import S3Server, s3_server
 from truecut.spark.session import open_session
 
@@ -21,11 +22,48 @@ settings.register_profile("truecut", deadline=None)
 settings.load_profile("truecut")
 
 
+class Servers:
+    """One server for each version that somebody asks for, until the end."""
+
+    def __init__(self, until_the_end: ExitStack) -> None:
+        self._stack = until_the_end
+        self._running: dict[int, PostgresServer] = {}
+
+    def __getitem__(self, version: int) -> PostgresServer:
+        if version not in self._running:
+            self._running[version] = self._stack.enter_context(postgres_server(version=version))
+        return self._running[version]
+
+    def drop_slots(self) -> None:
+        """Of those that run."""
+        for server in self._running.values():
+            server.drop_slots()
+
+
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """A private server; tests make their own databases in it."""
-    with postgres_server() as server:
-        yield server
+def servers() -> Iterator[Servers]:
+    """None runs yet."""
+    with ExitStack() as stack:
+        yield Servers(stack)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_slot_is_left(servers: Servers) -> Iterator[None]:
+    """A server has so many slots, and a file's tests do not take those of the next."""
+    yield
+    servers.drop_slots()
+
+
+@pytest.fixture(scope="session")
+def postgres(request: pytest.FixtureRequest, servers: Servers) -> PostgresServer:
+    """A private server; tests make their own databases in it. The newest, but for those below."""
+    return servers[getattr(request, "param", 18)]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`make soak` runs every test of a server on the oldest version, too, unless it names versions itself."""
+    if "postgres" in metafunc.fixturenames:
+        metafunc.parametrize("postgres", ON_BOTH, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
@@ -45,6 +83,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def cluster_of_two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A master and two workers; whoever kills one leaves the other."""
+    """A master and two workers; whoever kills one leaves the other. So tests/e2e/test_large_seed.py, which
+    begins with two that live and ends with one, has a cluster of its own."""
     with spark_cluster(tmp_path_factory.mktemp("spark-cluster"), workers=2) as cluster:
         yield cluster

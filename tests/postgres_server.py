@@ -15,8 +15,31 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import psycopg
+import pytest
+
 from tests.ports import free_port
 
+# The versions that a suite runs on: the newest in `make test`, the oldest that is supported in `make soak`.
+ON_BOTH = (18, pytest.param(16, marks=pytest.mark.soak))
+# Room for every slot that the tests of one file make.
+ROOMY = (
+    "fsync=off",
+    "wal_level=logical",
+    "max_connections=300",
+    "max_replication_slots=100",
+    "max_wal_senders=100",
+)
+_DROPPED = """
+DO $$ DECLARE one record; BEGIN
+  FOR one IN SELECT slot_name FROM pg_replication_slots WHERE database = current_database() LOOP
+    LOOP
+      BEGIN PERFORM pg_drop_replication_slot(one.slot_name); EXIT;
+      EXCEPTION WHEN object_in_use THEN PERFORM pg_sleep(0.1); END;
+    END LOOP;
+  END LOOP;
+END $$
+"""
 _NOBODY = 65534
 _VERSIONS = {16: "pginstall", 18: "pginstall18"}
 
@@ -47,19 +70,26 @@ class PostgresServer:
         """Once more, on the same port and the same data."""
         _run([*self._pg_ctl(), "-l", str(self.folder / "log"), "-o", self.options, "start"], self.folder)
 
+    def program(self, name: str) -> str:
+        """The path of one of the server's own programs."""
+        return _binary(self.version, name)
+
+    def drop_slots(self) -> None:
+        """Of every database: what nobody reads any more keeps the log from being recycled."""
+        for database in self.psql("SELECT DISTINCT database FROM pg_replication_slots").splitlines():
+            _drop_slots(self.conninfo(database))
+
     def _pg_ctl(self) -> list[str]:
-        return [_binary(self.version, "pg_ctl"), "-D", str(self.folder / "data"), "-w"]
+        return [self.program("pg_ctl"), "-D", str(self.folder / "data"), "-w"]
 
     def psql(self, sql: str, *, database: str = "postgres") -> str:
         """Run a statement with the native client; unaligned output, no header."""
-        command = [_binary(self.version, "psql"), "-XqAt", "-v", "ON_ERROR_STOP=1", "-c", sql]
+        command = [self.program("psql"), "-XqAt", "-v", "ON_ERROR_STOP=1", "-c", sql]
         return _run([*command, self.conninfo(database)], self.folder)
 
 
 @contextmanager
-def postgres_server(
-    *, version: int = 18, settings: Sequence[str] = ("fsync=off", "wal_level=logical", "max_connections=300")
-) -> Iterator[PostgresServer]:
+def postgres_server(*, version: int = 18, settings: Sequence[str] = ROOMY) -> Iterator[PostgresServer]:
     """Start a server of that major version; each setting is `name=value`."""
     folder = Path(tempfile.mkdtemp(prefix="truecut-postgres-"))
     if os.geteuid() == 0:
@@ -79,6 +109,24 @@ def postgres_server(
                 server.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def dropped_slots(conninfo: str) -> Iterator[None]:
+    """Whatever slots this database has by the end of the block: a server has few of them."""
+    try:
+        yield
+    finally:
+        _drop_slots(conninfo)
+
+
+def _drop_slots(conninfo: str) -> None:
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots"
+            " WHERE database = current_database() AND active"
+        )
+        connection.execute(_DROPPED)
 
 
 def _binary(version: int, name: str) -> str:

@@ -1,8 +1,8 @@
 """Which tests run in one process when two run at once (`pytest -n 2 --dist loadfile`), and in which order.
 
-A file's tests stay together, so that what a module shares is made once. Files that share something larger
-stay together, too: `SHARED`. Those that take minutes come first: whoever is done early takes the small ones,
-and nobody waits for a long one in the end.
+A file's tests stay together, so that what a module shares is made once; but for `APART`. Files that share
+something larger stay together, too: `SHARED`. Those that take minutes come first: whoever is done early takes
+the small ones, and nobody waits for a long one in the end.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ SHARED = {
     "tests/e2e/test_cluster.py": "cluster",
     "tests/docs/test_spark.py": "cluster",
 }
+# Each test of these alone: it shares nothing with its file's others, and together they would take minutes.
+APART = ("tests/specs/test_models.py::test_everything_holds_in_every_state",)
 LONG = (
     "tests/specs/test_models.py",
     "tests/e2e/test_kills.py",
@@ -33,7 +35,9 @@ LONG = (
 
 
 def group_of(nodeid: str) -> str:
-    """What a test shares its process with: its file, or whatever several files share."""
+    """What a test shares its process with: its file, or whatever several files share, or nothing."""
+    if nodeid.partition("[")[0] in APART:
+        return nodeid
     file = nodeid.split("::", 1)[0]
     return SHARED.get(file, file)
 
@@ -57,4 +61,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _rank(group: str) -> int:
-    return LONG.index(group) if group in LONG else len(LONG)
+    name = group.partition("::")[0]
+    return LONG.index(name) if name in LONG else len(LONG)

@@ -14,6 +14,7 @@ import yaml
 
 from docs import record_demo
 from docs.error_codes import harvest
+from tests.cli.demo_story import told_in_order
 from truecut.cli.main import COMMANDS
 from truecut.config.load import load
 from truecut.sources.ducklake import schema
@@ -176,6 +177,28 @@ def test_the_picture_shows_the_transcript() -> None:
     assert max(map(len, transcript.splitlines())) <= record_demo.COLUMNS
 
 
+def test_the_picture_is_of_the_demo_as_it_is() -> None:
+    """The transcript tells the story that the demo tells today, and the README says what it shows."""
+    lines = record_demo.TRANSCRIPT.read_text(encoding="utf-8").splitlines()
+    told_in_order(lines)
+    assert sum(line.endswith("✓ equal") for line in lines) == 4
+    assert [line for line in lines if re.match(r"The certificate, explained: \S+/certificate\.html$", line)]
+    shown = re.search(r"!\[([^\]]+)\]\(docs/demo\.svg\)", text_of("README.md"))
+    assert shown is not None
+    words = ["PostgreSQL", "lake", "killed", "resumed", "verified", "tampered", "repaired", "compared"]
+    places = [shown[1].find(word) for word in words]
+    assert places == sorted(places)
+    assert places[0] >= 0
+
+
+def test_the_readme_is_one_screen() -> None:
+    """Whoever wants more is led further; the pipeline it shows has five lines."""
+    readme = text_of("README.md")
+    assert len(readme.splitlines()) <= 46
+    (pipeline,) = re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL)
+    assert pipeline.count("\n") <= 5
+
+
 def test_the_table_of_types_is_the_codes() -> None:
     """docs/ducklake.md names every type that is copied, and every one that is refused with its reason."""
     section = text_of("docs/ducklake.md").partition("### Types")[2].partition("\n## ")[0]
@@ -192,3 +215,19 @@ def test_the_table_of_types_is_the_codes() -> None:
     assert copied.pop("decimal(p,s)") == "DECIMAL(p,s)"
     assert copied == schema._SCALARS
     assert refused == schema._REASONS
+
+
+KNOW_DUCKLAKE = ("sources/ducklake/", "sinks/ducklake/", "lake.py", "object_store.py", "demo/", "cli/demo.py")
+
+
+def test_nobody_else_names_ducklake() -> None:
+    """It is one kind of source and of sink: what is its own stands with it. The two modules that both its
+    connectors use, and the demo, are the exceptions."""
+    source = ROOT / "src/truecut"
+    named = {
+        str(file.relative_to(source))
+        for file in source.rglob("*.py")
+        if "ducklake" in file.read_text(encoding="utf-8").lower()
+    }
+    assert {name for name in named if not name.startswith(KNOW_DUCKLAKE)} == set()
+    assert len(named) > 20

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import configparser
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-import sysconfig
+import tomllib
 import venv
 import zipfile
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from tests.patience import PATIENCE_S
 from truecut.cli.main import COMMANDS, cli
@@ -45,16 +48,24 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`truecut` in an environment that has the wheel, the packages that it asks for, and no checkout."""
-    folder = tmp_path_factory.mktemp("venv")
+    """`truecut` in an environment that has the wheel, the packages that it asks for, and nothing else."""
+    return _fresh(tmp_path_factory.mktemp("venv"), str(wheel)) / "truecut"
+
+
+def _fresh(folder: Path, *what: str) -> Path:
+    """The commands of an empty environment that these were installed into, with what they ask for.
+
+    Of the packages of the lock, by its hashes: as this environment was made, so that uv has kept them; if it
+    has not, they are fetched again.
+    """
     venv.create(folder, with_pip=False)
-    python = folder / "bin" / "python"
-    uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-deps", "--python", str(python)]
-    subprocess.run([*uv, str(wheel)], check=True, capture_output=True)
-    # Its dependencies are those of this environment, as paths: what is editable here is not seen there.
-    (packages,) = folder.glob("lib/python*/site-packages")
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return folder / "bin" / "truecut"
+    uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", str(folder / "bin/python")]
+    uv += ["--constraint", str(ROOT / "requirements.lock"), *what]
+    kept = subprocess.run([*uv, "--offline"], capture_output=True, text=True, check=False)
+    if kept.returncode != 0:
+        fetched = subprocess.run(uv, capture_output=True, text=True, check=False)
+        assert fetched.returncode == 0, kept.stderr + fetched.stderr
+    return folder / "bin"
 
 
 def _run(truecut: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -85,13 +96,89 @@ def test_an_installed_wheel_works_from_any_folder(installed: Path, tmp_path: Pat
     assert (answer.returncode, answer.stderr) == (0, "")
 
 
+def test_everything_that_is_imported_is_installed_with_the_wheel(installed: Path, tmp_path: Path) -> None:
+    """Each module, in the environment that has nothing but what the wheel asks for."""
+    code = (
+        "import importlib, pkgutil, sys, truecut\n"
+        "for one in pkgutil.walk_packages(truecut.__path__, 'truecut.'):\n"
+        "    if not one.name.startswith(('truecut.testing', 'truecut.__main__')):\n"
+        "        importlib.import_module(one.name)\n"
+        "print(len([name for name in sys.modules if name.startswith('truecut.')]))"
+    )
+    python = installed.with_name("python")
+    told = subprocess.run([python, "-I", "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert told.returncode == 0, told.stderr
+    assert int(told.stdout) > 200
+
+
+PARTS = {  # what is imported where, beside what everything may import
+    "truecut": {
+        "truecut/testing/": "testing",
+        "truecut/runtime/certificate_files.py": "verify",
+        "truecut/runtime/witness.py": "verify",
+    },
+    "truecut_verify": {
+        "truecut_verify/lake.py": "duckdb",
+        "truecut_verify/postgres.py": "postgres",
+        "truecut_verify/witness.py": "postgres",
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("package", "project"), [("truecut", ROOT), ("truecut_verify", ROOT / "src/truecut_verify")]
+)
+def test_everything_that_is_imported_is_declared(package: str, project: Path) -> None:
+    """By the distribution itself: what comes with another's package may stay away with its next version."""
+    told = tomllib.loads((project / "pyproject.toml").read_text())["project"]
+    asked = {"": told["dependencies"], **told["optional-dependencies"]}
+    known = {extra: {_canonical(Requirement(line).name) for line in lines} for extra, lines in asked.items()}
+    known["verify"] = {
+        "truecut-verify"
+    }  # asked for where certificates are examined, and told where it is missing
+    undeclared = set()
+    for file in (ROOT / "src" / package).rglob("*.py"):
+        name = str(file.relative_to(ROOT / "src"))
+        extras = {extra for part, extra in PARTS[package].items() if name.startswith(part)} | {""}
+        for module in _imported(file) - {package}:
+            owners = set(map(_canonical, packages_distributions().get(module, [module])))
+            if not owners & set().union(*(known[extra] for extra in extras)):
+                undeclared.add((name, module))
+    assert undeclared == set()
+
+
+def _imported(file: Path) -> set[str]:
+    """The outermost modules that it takes from elsewhere."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found.add(str(node.module))
+    return {name.partition(".")[0] for name in found} - sys.stdlib_module_names
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_the_lock_has_what_is_declared_and_names_no_registry() -> None:
+    """Of every package the version and the hashes; where they lie is everybody's own matter."""
+    lock = (ROOT / "requirements.lock").read_text()
+    locked = set(re.findall(r"^([\w.-]+)==", lock, re.MULTILINE))
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = told["dependencies"] + told["optional-dependencies"]["dev"]
+    assert {_canonical(Requirement(line).name) for line in asked} <= locked
+    assert not re.search(r"://|--(extra-)?index-url|--find-links", lock)
+
+
 @pytest.mark.soak
 def test_the_demo_runs_from_an_installed_wheel(installed: Path, tmp_path: Path) -> None:
-    """Spark and its workers, too. Without the wheel of PostgreSQL it is the demo of lakes, and says so."""
+    """Spark and its workers, too. Of lakes alone: the other one's PostgreSQL is an extra, which is told."""
     answer = _run(installed, "demo", "--rows", "2000", "--seconds", "2", cwd=tmp_path)
-    assert answer.returncode == 0, answer.stderr
-    assert "equal, row by row" in answer.stdout
+    assert (answer.returncode, answer.stderr.count("\n")) == (0, 1)
     assert "pip install 'truecut[demo]'" in answer.stderr
+    assert "equal, row by row" in answer.stdout
 
 
 def test_the_examples_of_deployment_are_right(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.sharing import LONG, SHARED
+from tests.sharing import APART, LONG, SHARED, group_of
 
 ROOT = Path(__file__).parent.parent.parent
 TESTS = """
@@ -42,7 +42,16 @@ def test_what_belongs_together_runs_in_one_process(tmp_path: Path) -> None:
     assert len(set.union(*processes.values())) == 2
 
 
+def test_what_shares_nothing_is_apart() -> None:
+    """Each model is a group of its own; whatever else is in its file stays together, and has its place."""
+    (test,) = APART
+    assert group_of(f"{test}[log]") != group_of(f"{test}[content]")
+    assert group_of("tests/specs/test_models.py::test_no_bug_survives[no_fence]") in LONG
+
+
 def test_every_file_that_is_named_is_there() -> None:
-    """A renamed file would silently lose its place."""
+    """A renamed file would silently lose its place, a renamed test would be with its file again."""
     files = [name for name in (*SHARED, *LONG) if name not in SHARED.values()]
     assert [name for name in files if not (ROOT / name).is_file()] == []
+    for file, _, test in (name.partition("::") for name in APART):
+        assert f"def {test}(" in (ROOT / file).read_text()

@@ -5,24 +5,30 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+from tests.cli.canaries import assert_silent
 from tests.e2e.cluster import Cluster
 from tests.e2e.process import running
 from tests.e2e.test_kills import assert_recovered, load
 from tests.e2e.test_mirror import CREATE, fill
 from tests.e2e.watch import Moment, Watch, moment_of
-from tests.e2e.world import World, eventually, tenants_document
+from tests.e2e.world import World, eventually, in_store, tenants_document
+from tests.s3_server import S3Server
 
 TENANTS = ["t0", "t1", "t2", "t3"]
 EXECUTORS_LOST = 2
 
 
 def test_a_worker_killed_in_the_middle_of_a_wave_changes_nothing(
-    tmp_path: Path, cluster_of_two: Cluster
+    tmp_path: Path, cluster_of_two: Cluster, s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task that has committed runs again, because its Python died right after; then executors are lost in
-    the middle of waves, and a worker. Every sink still equals its share."""
+    the middle of waves, and a worker. Every sink still equals its share. The source and half of the sinks
+    lie in a store whose credentials are known to the command alone: every executor gets them from it."""
     cluster = cluster_of_two
-    world = _world(tmp_path, cluster)
+    monkeypatch.setenv("S3_SECRET", s3.secret)
+    world = _world(tmp_path, cluster, s3)
     with running(world) as process:
         watch = Watch.over(process, world)
         assert_recovered(world, watch, TENANTS)
@@ -37,12 +43,15 @@ def test_a_worker_killed_in_the_middle_of_a_wave_changes_nothing(
         stopped = process.stop()
         assert stopped.code == 0, stopped.stderr
     world.assert_mirrors()
+    for lake in ("source", "t0", "t1"):
+        assert list((s3.data / "cluster" / lake).rglob("*.parquet")), f"{lake} has its files there"
+    assert_silent(*(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()))
     assert _ran_twice(tmp_path / "events"), "Spark ran no task again"
     inside = [span for span in watch.look().spans for moment in [*struck, lost] if span.covers(moment)]
     assert inside, "whenever something was killed, no wave was open"
 
 
-def _world(folder: Path, cluster: Cluster) -> World:
+def _world(folder: Path, cluster: Cluster, store: S3Server) -> World:
     """Spark keeps a log of its tasks, and the first that has committed dies."""
     (folder / "events").mkdir()
     (folder / "hits").mkdir()
@@ -56,7 +65,10 @@ def _world(folder: Path, cluster: Cluster) -> World:
         "spark.executorEnv.TRUECUT_FAILPOINT_HITS": str(folder / "hits"),
     }
     spark = {"master": cluster.url, "conf": conf}
-    world = World(folder, None, tenants_document(tenants=TENANTS, spark=spark))
+    document = in_store(
+        tenants_document(tenants=TENANTS, spark=spark), store, "cluster", "source", "t0", "t1"
+    )
+    world = World(folder, None, document, store=store)
     world.source(CREATE, fill(4000, 4))
     return world
 

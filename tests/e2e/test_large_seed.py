@@ -11,6 +11,7 @@ import psycopg
 
 from tests.e2e.cluster import Cluster, spark_cluster
 from tests.e2e.process import running
+from tests.e2e.test_certificates import certified
 from tests.e2e.world import World, eventually, tenants_document
 from tests.postgres_server import PostgresServer
 
@@ -46,6 +47,7 @@ def test_both_workers_write_and_one_may_die(tmp_path: Path, postgres: PostgresSe
         left = connection.execute("SELECT relname FROM pg_class WHERE relname LIKE 'truecut-%'").fetchall()
     assert len(left) <= PARTS  # of the tasks that died; the next owner removes them
     assert _registered(world) >= 2, "the lake's rows are in files of their own tasks"
+    _assert_certified(world)
 
 
 def _world(folder: Path, cluster: Cluster, dsn: str) -> World:
@@ -65,6 +67,7 @@ def _world(folder: Path, cluster: Cluster, dsn: str) -> World:
     (lake,) = document["spec"]["sinks"]
     del lake["route"], document["spec"]["tables"][0]["route_by"]
     document["spec"]["sinks"].append({"name": "database", "type": "postgres", "dsn": dsn})
+    document["spec"]["certificate"] = {"path": "certificates", "interval": "1s"}
     world = World(folder, None, document)
     step = ROWS // PARTS
     world.source(
@@ -77,6 +80,20 @@ def _world(folder: Path, cluster: Cluster, dsn: str) -> World:
     )
     world.save()
     return world
+
+
+def _assert_certified(world: World) -> None:
+    """Whoever staged the rows has told their digests, too: of both copies the same."""
+    _, copies = certified(world)
+    assert {(one["sink"], one["verdict"], one["rows"]) for one in copies} == {
+        ("lake", "certified", ROWS),
+        ("database", "certified", ROWS),
+    }
+    assert len({one["root"] for one in copies}) == 1
+    evidence = world.folder / "certificates" / "evidence"
+    by_copy = [len(list(copy.glob("*.piece.parquet"))) for copy in evidence.iterdir()]
+    assert len(by_copy) == len(copies)
+    assert min(by_copy) >= 2, "of several tasks each"
 
 
 def _writers(folder: Path, cluster: Cluster) -> set[int]:

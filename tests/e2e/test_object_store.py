@@ -18,6 +18,7 @@ from tests.e2e.test_kills import assert_equal, load
 from tests.e2e.test_mirror import CREATE, fill
 from tests.e2e.test_two_runners import owners_or_none
 from tests.e2e.world import World, eventually, in_store, tenants_document
+from tests.s3_quota import quota_of
 from tests.s3_server import S3Server
 
 MakeWorld = Callable[[dict[str, Any]], World]
@@ -53,24 +54,37 @@ def test_a_source_in_a_store_is_routed_to_tenants_in_a_store(make_world: MakeWor
     assert not list(world.folder.rglob("*.parquet"))
 
 
-def test_a_store_that_hangs_stops_its_own_sink_alone(make_world: MakeWorld, s3: S3Server) -> None:
+def test_a_store_that_hangs_or_is_full_stops_its_own_sink_alone(make_world: MakeWorld, s3: S3Server) -> None:
     """It takes connections and does not answer: the sink is late and tried again, the others go on, and it
-    recovers by itself."""
+    recovers by itself. It refuses to take more: the same, and that is what is told."""
     document = tenants_document(tenants=["t0", "t1"], batch={"interval": "100ms", "deadline": "5s"})
-    world = make_world(in_store(document, s3, "hanging", "t1"))
-    world.store = s3
-    world.source(CREATE, fill(200, 2))
-    assert world.catch_up().reached
-    with world.running():
-        stopped_ns = time.time_ns()
-        with s3.hanging():
+    in_store(document, s3, "hanging", "t1")
+    with quota_of(s3) as quota:
+        document["spec"]["sinks"][1]["storage"]["endpoint"] = quota.endpoint
+        world = make_world(document)
+        world.store = s3
+        world.source(CREATE, fill(200, 2))
+        assert world.catch_up().reached
+        with world.running():
+            stopped_ns = time.time_ns()
+            with s3.hanging():
+                go_on(world, ["t0"], rounds=1)
+                eventually(lambda: tries(world, "t1", since_ns=stopped_ns) >= 2, what="it is tried again")
+                go_on(world, ["t0"], rounds=1)
+            go_on(world, ["t0", "t1"], rounds=1)
+            hung, quota.used_up = _told(world, "t1"), True
             go_on(world, ["t0"], rounds=1)
-            eventually(lambda: tries(world, "t1", since_ns=stopped_ns) >= 2, what="the other is tried again")
+            eventually(lambda: quota.refused >= 2 and "TC4065" in _told(world, "t1"), what="it is told")
             go_on(world, ["t0"], rounds=1)
-        go_on(world, ["t0", "t1"], rounds=1)
-    said = {view.sinks["t1"].error["code"] for view in world.views if view.sinks["t1"].error}
-    assert said <= {"TC4101", "TC4063", "TC5024"}
-    world.assert_mirrors()
+            quota.used_up = False
+            go_on(world, ["t0", "t1"], rounds=1)
+        assert hung <= {"TC4101", "TC4063", "TC5024"}
+        world.assert_mirrors()
+
+
+def _told(world: World, sink: str) -> set[str]:
+    """The codes that were shown for it."""
+    return {str(error["code"]) for view in world.views[:] if (error := view.sinks[sink].error)}
 
 
 def test_kills_and_two_runners_leave_nothing_twice_and_tell_no_secret(tmp_path: Path, s3: S3Server) -> None:

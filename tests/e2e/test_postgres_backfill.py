@@ -3,6 +3,7 @@ way; compared by psycopg and DuckDB with what psycopg reads at the source."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 
-from tests.e2e.process import run, running
+from tests.e2e.process import run, running, started, truecut
 from tests.e2e.world import World, eventually
 from tests.postgres_server import PostgresServer
+from truecut.failpoint import KILLED
 
 BIG = "(SELECT string_agg(md5(n::text), '') FROM generate_series(i, i + 90) n)"  # stored apart
 COLUMNS = {"items": "id, n, md5(big)", "pairs": "a, b, n"}
@@ -118,3 +121,73 @@ def test_tables_with_content_are_copied_while_they_change(tmp_path: Path, postgr
         assert rows(target, f"shop.{table}", columns) == held
         lake = world.sink_rows("lake", f"SELECT {columns} FROM lake.public.{table}")
         assert sorted(map(tuple, lake)) == held
+
+
+LOG = (
+    "SELECT _truecut_op, id, n, _truecut_position, _truecut_seq FROM shop.items "
+    'ORDER BY _truecut_position COLLATE "C", _truecut_seq COLLATE "C"'
+)
+
+
+def replayed(log: list[tuple[Any, ...]]) -> dict[int, int]:
+    """What an append table makes of it, one row after another. Wherever it was read again, its `read` rows
+    are what the changes before had come to."""
+    held: dict[int, int] = {}
+    first = next(row[3] for row in log if row[0] == "read")
+    for place in sorted({row[3] for row in log}):
+        changes = [row for row in log if row[3] == place and row[0] != "read"]
+        for op, key, n, *_ in changes:
+            held.update({key: n}) if op != "delete" else held.pop(key)
+        read = {row[1]: row[2] for row in log if row[3] == place and row[0] == "read"}
+        if place == first:
+            held = {**read, **held}
+        elif read:
+            assert read == held, place
+    return held
+
+
+@pytest.mark.soak
+def test_a_table_is_read_again_while_it_changes(tmp_path: Path, postgres: PostgresServer) -> None:
+    """For a running pipeline: a mirror that somebody has spoilt is the source again, and the append table
+    gets all rows once more between the changes, none of which is missing or there twice. Then by itself,
+    killed -9 between request and answer: the next run answers it, with the units that were planned."""
+    source, target = postgres.create_database("again_from"), postgres.create_database("again_to")
+    fill(source)
+    world = make_world(tmp_path, source, target)
+    world.document["spec"]["sinks"][1]["tables"] = [{"name": "public.items", "mode": "append"}]
+    world.document["spec"]["lease"] = {"duration": "5s"}
+    world.document["spec"]["source"]["slot"] = "truecut_again"  # slots are of the whole server
+    arguments = ("backfill", world.save(), "--json", "--table", "public.items")
+    finished = run(world, "--until-caught-up")
+    assert finished.code == 0, finished.stderr
+    world.tenant("lake", "DELETE FROM lake.public.items WHERE id % 7 = 3")
+    with changing(source):
+        with running(world) as runner:
+            told = world.traces / f"{runner.popen.pid}.jsonl"
+            eventually(lambda: told.exists() and "Recovered" in told.read_text(), what="it has its sinks")
+            answer = truecut(*arguments)
+        assert answer.code == 0, answer.stderr
+        assert json.loads(answer.stdout)["outcome"] == "reached"
+        env = {"TRUECUT_FAILPOINT": "units_planned", "TRUECUT_TRACE": str(world.traces)}
+        with started(*arguments, env=env) as command:
+            eventually(command.is_dead, what="it dies once the units are planned")
+            assert command.popen.returncode == KILLED
+    asked = tmp_path / "state" / "backfill" / "table=public.items"
+    assert asked.exists()
+    planned = max((tmp_path / "state" / "units").glob("public%2Eitems*/*/plan.json"))
+    finished = run(world, "--until-caught-up")
+    assert finished.code == 0, finished.stderr
+    assert not asked.exists()
+    assert max((tmp_path / "state" / "units").glob("public%2Eitems*/*/plan.json")) == planned
+    held = rows(source, "public.items", COLUMNS["items"])
+    lake = world.sink_rows("lake", f"SELECT {COLUMNS['items']} FROM lake.public.items")
+    assert sorted(map(tuple, lake)) == held
+    pairs = world.sink_rows("lake", f"SELECT {COLUMNS['pairs']} FROM lake.public.pairs")
+    assert sorted(map(tuple, pairs)) == rows(source, "public.pairs", COLUMNS["pairs"]), (
+        "the other table goes on"
+    )
+    with psycopg.connect(target) as connection:
+        log = connection.execute(LOG).fetchall()
+    assert len({row[3:] for row in log}) == len(log)
+    assert len({row[3] for row in log if row[0] == "read"}) == 3
+    assert replayed(log) == {key: n for key, n, _ in held}

@@ -126,7 +126,14 @@ def test_a_live_server_flows_into_a_lake_and_a_server(
     assert finished.code == 0, finished.stderr
     with shop.connect() as now:
         judge(shop, target, world, now)
+    with shop.connect() as owner:
+        owner.execute("CREATE TABLE elsewhere AS SELECT 1 AS a FROM generate_series(1, 1000)")
+        owner.execute("DROP TABLE elsewhere")  # the server's log moves on, and nothing is for any copy
+    nothing = truecut("run", world.file, "--until-caught-up", "--json", env={"JAVA_HOME": "/nowhere"})
+    assert nothing.code == 0, nothing.stderr
+    assert {sink["state"] for sink in json.loads(nothing.stdout)["sinks"]} == {"current"}
     status = truecut("status", world.file, "--json")
+    assert {sink["lag_ms"] for sink in json.loads(status.stdout)["sinks"]} == {0}
     told = json.loads(status.stdout)["source"]
     assert told["captured_by"] == "stopped"
     assert told["released"] <= told["captured"]
@@ -135,7 +142,7 @@ def test_a_live_server_flows_into_a_lake_and_a_server(
     left = "SELECT (SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'truecut_live'), count(*)"
     assert postgres.psql(f"{left} FROM pg_publication", database="live_shop") == "0|0"
     assert not (tmp_path / ".truecut" / "live").exists()
-    said = "".join(one.stdout + one.stderr for one in (*checked, stopped, finished, status, dropped))
+    said = "".join(one.stdout + one.stderr for one in (*checked, stopped, finished, nothing, status, dropped))
     assert "hush" not in said
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pytest
 
 from tests.e2e.process import run, running, started, truecut
 from tests.e2e.test_mirror import CREATE, fill
@@ -28,6 +29,7 @@ TOKEN = "SELECT max(token) FROM lake._truecut.cursor"
 FORGET = "CALL ducklake_expire_snapshots('lake', older_than => now())"
 
 
+@pytest.mark.soak
 def test_a_tenant_added_later_is_seeded_while_others_go_on(tmp_path: Path) -> None:
     """Its seed is stuck just before it is written; the others get changes meanwhile, and are not seeded."""
     world = World(tmp_path, None, tenants_document(tenants=["t0", "t1"]))

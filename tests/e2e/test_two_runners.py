@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.process import Process, run, running
 from tests.e2e.test_kills import assert_equal, load
 from tests.e2e.test_mirror import CREATE, fill
@@ -116,6 +118,7 @@ def _owns(world: World, process: Process) -> bool:
     return any(f"-{process.popen.pid}-" in owner for owner in owners(world).values())
 
 
+@pytest.mark.soak
 def test_a_dead_runner_is_taken_over(tmp_path: Path) -> None:
     """kill -9 of one of two: the other gets all sinks and goes on."""
     world = World(tmp_path, None, tenants_document(tenants=TENANTS, lease={"duration": f"{LEASE_S}s"}))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import psycopg
@@ -14,9 +16,13 @@ from tests.e2e.process import run, truecut
 from tests.e2e.world import World
 from tests.postgres_server import PostgresServer
 from tests.sources.postgres.piped import Piped, pipeline_document
+from truecut.certificate.issue import Issued, certificate_paths, issue, last_issued
+from truecut.certificate.sign import signer
 from truecut.runtime.certificate_files import examined
 from truecut.runtime.certified import claims_of
-from truecut.runtime.verification import Checked, Verification, reread_of, verdict_of
+from truecut.runtime.checked import Checked, verdict_of
+from truecut.runtime.looking_over import looked_over
+from truecut.runtime.verification import Verification, reread_of
 
 TABLES = "(id BIGINT, tenant VARCHAR, x DOUBLE, amount DECIMAL(9,2), moment TIMESTAMP, note VARCHAR)"
 FIRST = "i, ['acme', 'globex'][1 + i % 2], 0.0, i / 4, TIMESTAMP '2026-01-01' + INTERVAL (i) SECOND, 'note'"
@@ -131,7 +137,8 @@ def test_source_and_copies_are_what_is_certified(
 ) -> None:
     """Where certificates are issued, their files are examined, and source and sink are each compared with the
     claim, an append table, too. A row that is changed at the sink fails V5 there and nothing else; a file of
-    evidence that is hurt fails V1."""
+    evidence that is hurt fails V1. A chain that forked, and claims the same, is not the one that the sinks
+    were told of."""
     world = make_world(pipeline(certificate={"path": "certificates"}))
     world.source(
         f"CREATE TABLE lake.main.events {TABLES}",
@@ -152,6 +159,10 @@ def test_source_and_copies_are_what_is_certified(
     told = {(check.sink, check.level): check.verdict for check in checks_of(world, spark)}
     mirrors = {(name, level): "pass" for name in ("acme", "globex", "all") for level in ("V4", "V5")}
     assert told == {**mirrors, ("log", "V4"): "unknown", ("log", "V5"): "pass"}
+    with forked(folder):
+        strange = checks_of(world, spark)
+    assert {(check.level, check.verdict) for check in strange} == {("V5", "fail")}
+    assert all("not of this chain" in check.detail for check in strange)
     world.tenant("acme", "UPDATE lake.main.events SET note = note || ' ' WHERE id = 4")
     world.tenant("log", "UPDATE lake.main.events SET _truecut_op = 'delete' WHERE id = 4")
     cheated = checks_of(world, spark)
@@ -166,6 +177,41 @@ def test_source_and_copies_are_what_is_certified(
     raw[len(raw) // 2] ^= 1
     hurt.write_bytes(raw)
     assert ("V1", "fail") in {(check.level, check.verdict) for check in examined(folder)}
+
+
+@contextmanager
+def forked(folder: Path) -> Iterator[None]:
+    """In place of the certificates another one by the same key, which claims the very same."""
+    claimed = last_issued(folder)
+    kept = {path: path.read_bytes() for path in certificate_paths(folder)}
+    for path in kept:
+        path.unlink()
+    made = issue(
+        folder,
+        signer(folder),
+        before=Issued(),
+        pipeline="verified",
+        source=claimed.document["source"],
+        captured=False,
+        copies=list(claimed.copies.values()),
+        issued_at="2026-01-01T00:00:00Z",
+    )
+    assert made is not None
+    yield
+    for path in certificate_paths(folder):
+        path.unlink()
+    for path, raw in kept.items():
+        path.write_bytes(raw)
+
+
+def test_a_source_that_cannot_be_read_is_an_answer(
+    make_world: Callable[[dict[str, Any]], World], spark: SparkSession
+) -> None:
+    """In a run it is kept as unknown of every copy, and asked again after the interval: nobody issues
+    certificates while it is asked."""
+    world = make_world(pipeline(certificate={"path": "certificates"}))
+    found = looked_over(world.pipeline(), spark, "sink", runner="r", ended=Event())
+    assert [(one.table, one.sink, one.verdict) for one in found if one.level == "V4"] == [("", "", "unknown")]
 
 
 def test_what_cannot_be_read_is_unknown(

@@ -27,7 +27,7 @@ from truecut.runtime.control import open_control
 from truecut.runtime.jobs import Jobs
 from truecut.runtime.run_report import View
 from truecut.runtime.runner import Runner
-from truecut.runtime.tables import settled
+from truecut.runtime.settled_tables import settled
 from truecut.runtime.trace import Trace
 from truecut.runtime.until import Outcome, Until
 from truecut.sources.registry import open_source

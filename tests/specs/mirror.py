@@ -105,7 +105,7 @@ def _copy(known: Known, table: str, wishes: Mapping[str, Any]) -> Copy:
     seeding = copy["status"] == "unseeded"
     return Copy(
         copy["status"],
-        None if seeding else at(copy["at"]),
+        None if seeding and copy["at"] < 0 else at(copy["at"]),
         durable["edition"],
         hold=None if copy["hold"] == "none" else Hold(CODES[copy["hold"]], "it stopped"),
         resumed=copy["resumed"],

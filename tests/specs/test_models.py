@@ -34,7 +34,9 @@ BUGS = {
     "seed_unchecked": ("tables", "CursorMonotonicity"),
     "token_reused_after_loss": ("runners", "OwnersDiffer"),
     "only_places_are_compared": ("append-holds", "CursorMonotonicity"),
-    "resumed_unshaped": ("append-holds", "ShapeTrue"),
+    "resumed_unshaped": ("append-faults", "ShapeTrue"),
+    "again_unread": ("tables", "AgainIsRead"),
+    "again_at_head": ("append-walk", "AgainMissesNothing"),
     "stale_look_believed": ("replaced", "CaughtUpIsTrue"),
     "generation_not_heard": ("replaced-heard", tlc.LIVENESS),
 }

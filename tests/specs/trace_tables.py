@@ -40,7 +40,7 @@ def _only(table: str, lines: Sequence[Line]) -> Iterator[Line]:
             continue
         mine = _projected(table, line)
         before, resumed = resumed, mine["copies"][table]["resumed"] if "copies" in mine else resumed
-        if line["action"] != "ResumeTable" or resumed > before:
+        if line["action"] not in ("ResumeTable", "CopyAgain") or resumed > before:
             yield mine
 
 

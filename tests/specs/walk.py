@@ -26,8 +26,8 @@ ENVIRONMENT = {"SrcCommit", "Expire", "LeaseOut", "SinkTakeover", "SinkCommit", 
 REPLACING = {"ObserveLate", "StoreLost", "Heard"}  # only where the source is replaced
 LATE = {"src": 1, "oldest": 0, "head": mirror.REPLACED_AT - 1}
 MISNUMBERED = {**LATE, "src": 2}
-REQUESTS = {"AskResume", "Answer"}  # of users, in files: runtime/requests.py
-STARTS = ("StartRecovery", "StartWave", "StartSeed", "PersistIdle", "ResumeTable")
+REQUESTS = {"AskResume", "AskAgain", "Answer"}  # of users, in files: runtime/requests.py
+STARTS = ("StartRecovery", "StartWave", "StartSeed", "PersistIdle", "ResumeTable", "CopyAgain")
 
 Step = tuple[Delivery, list[Effect]]
 
@@ -277,11 +277,20 @@ def _lost(machine: Delivery, _: State) -> list[Step]:
 
 
 def _resumed(machine: Delivery, before: State) -> list[Step]:
-    asked = before["wishes"]["asked"][SINK]
+    wishes = before["wishes"]
     return [
         (delivery.resume_table(machine, table, asked=number, sinks=[SINK]), [])
-        for table, number in asked.items()
-        if number
+        for table, number in wishes["asked"][SINK].items()
+        if number and not wishes["again"][SINK][table]
+    ]
+
+
+def _copied_again(machine: Delivery, before: State) -> list[Step]:
+    wishes = before["wishes"]
+    return [
+        (delivery.copy_again(machine, table, asked=wishes["asked"][SINK][table], sinks=[SINK]), [])
+        for table, edition in wishes["again"][SINK].items()
+        if edition
     ]
 
 
@@ -298,6 +307,7 @@ STEPS: dict[str, Callable[[Delivery, State], list[Step]]] = {
     "Advance": _advanced,
     "LostHistory": _lost,
     "ResumeTable": _resumed,
+    "CopyAgain": _copied_again,
 }
 _STARTED = {"Acquire", "PauseTable", "UnpauseTable", "StartWave", "StartSeed", "WaveAbort"}
 RUNNER_ACTIONS = {*_STARTED, *STEPS} - REPLACING

@@ -93,7 +93,11 @@ FAULTS: dict[str, tuple[str, Leaves]] = {
     ),
     "sink_moves_all_copies": ("WaveCommit", {"answers.committed": _all_moved}),
     "all_copies_advance": ("Advance", {"answers.advance": _all_advanced}),
-    "resume_not_durable": ("ResumeTable", {"delivery.resumed": _unnumbered}),
+    "resume_not_durable": ("ResumeTable", {"wishes.resumed": _unnumbered}),
+    "again_unread": (
+        "CopyAgain",
+        {"wishes.again": lambda state, table, copy, wanted, asked: replace(copy, resumed=asked)},
+    ),
     "pause_not_obeyed": (
         "StartWave",
         {"delivery.lacking": _unpaused},
@@ -143,6 +147,15 @@ FAULTS: dict[str, tuple[str, Leaves]] = {
 # Those that only an append table shows: mirrors are seeded where it is held.
 APPEND_FAULTS: dict[str, tuple[str, Leaves]] = {
     "hold_not_told": ("PersistIdle", {"delivery.persists": lambda copy: replace(_persists(copy), hold=None)}),
+    "again_at_head": (
+        "CopyAgain",
+        {
+            "wishes.again": lambda state, table, copy, wanted, asked: copies.unseeded(
+                replace(copy, resumed=asked)
+            )
+        },
+    ),
+    "again_waits_for_ever": ("WaveAbort", {"answers.untaken": lambda copy: copy}),
     "gap_is_readable": ("WaveCommit", {"copies.readable": lambda state, copy: True}),
 }
 # Those that only a source that is replaced shows.
