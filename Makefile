@@ -1,6 +1,8 @@
 # The two commands that matter: `make demo` and `make test`. Both set up everything they need.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
+# Many images set it. Without compiled modules every start of a command, a node or a worker costs thrice as much.
+unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.ready
@@ -15,7 +17,7 @@ $(STAMP): requirements.lock pyproject.toml scripts/setup.sh
 	@scripts/setup.sh $(VENV)
 	@touch $@
 
-demo: setup  ## a live PostgreSQL into a lake and another PostgreSQL, killed half-way
+demo: setup  ## a live PostgreSQL into a lake and another one: killed, verified, tampered with, repaired
 	@$(VENV)/bin/truecut demo
 
 test: setup lint coq  ## everything that must hold, with real parts

@@ -40,7 +40,10 @@ _PLACES = {
     "ForEach": "spec.sinks[].for_each",
     "StorageSection": "storage (of a source or sink of type ducklake)",
     "Batch": "spec.batch",
+    "Journal": "spec.journal",
+    "Certificate": "spec.certificate",
     "Lease": "spec.lease",
+    "Verify": "spec.certificate.verify",
     "Spark": "spec.spark",
 }
 

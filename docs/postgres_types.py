@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from truecut.model.table import Column
+from truecut.sinks.postgres.types import target
 from truecut.sources.postgres.relation import RelationColumn
 from truecut.sources.postgres.session import TEXT_FORM
 from truecut.sources.postgres.types import ValueType, native_spelling, value_type
@@ -33,6 +35,20 @@ class Row:
     def value_type(self) -> ValueType:
         """How its values travel."""
         return value_type(self.column)
+
+    @property
+    def at_postgres(self) -> str:
+        """What a sink that is PostgreSQL makes of it."""
+        column = Column(1, "c", self.value_type.spelling, native=native_spelling(self.column))
+        return target("main.t", column).type
+
+    @property
+    def kept_at_postgres(self) -> str:
+        """In words: the type, and whether a value there is the source's own."""
+        bare, there = self.spelling.replace("[][]", "[]"), self.at_postgres
+        if there == bare:
+            return f"`{there}`, bit for bit"
+        return f"`{there}`" + (": its text" if there.startswith("text") else ", bit for bit")
 
 
 def _typmod(precision: int, scale: int) -> int:
@@ -64,13 +80,15 @@ ROWS = (
     Row("date", "date", note=_INFINITY),
     Row("time without time zone", "time", note="24:00:00 is kept"),
     Row("time with time zone", "timetz", note=_TEXT),
+    Row("time(3) with time zone", "timetz", 3, note=_TEXT),
     Row("timestamp without time zone", "timestamp", note=_INFINITY),
+    Row("timestamp(3) without time zone", "timestamp", 3, note=_INFINITY),
     Row("timestamp with time zone", "timestamptz", note=f"{_INFINITY}; an instant, in UTC"),
     Row(
         "interval",
         "interval",
         note="months, days and microseconds apart, as PostgreSQL keeps them; infinity is the largest of each,"
-        " -infinity the smallest",
+        " -infinity the smallest; before PostgreSQL 17, where those are finite values, they stop the table",
     ),
     Row("uuid", "uuid"),
     Row("json", "json", note="as it was written"),
@@ -84,7 +102,13 @@ ROWS = (
     Row("macaddr", "macaddr", note=_TEXT),
     Row("macaddr8", "macaddr8", note=_TEXT),
     *(Row(name, name, note=_TEXT) for name in ("point", "line", "lseg", "box", "path", "polygon", "circle")),
-    *(Row(name, name, note=_TEXT) for name in ("tsvector", "tsquery", "pg_lsn", "txid_snapshot", "regclass")),
+    *(Row(name, name, note=_TEXT) for name in ("tsvector", "tsquery", "pg_lsn", "txid_snapshot")),
+    *(Row(name, name, note=_TEXT) for name in ("pg_snapshot", "tid", "int2vector", "oidvector", "refcursor")),
+    Row(
+        "regclass",
+        "regclass",
+        note="the name; so regtype, regproc and their like. Elsewhere it may name nothing",
+    ),
     Row("oid", "oid"),
     Row("xid", "xid"),
     Row("xid8", "xid8"),
@@ -92,14 +116,21 @@ ROWS = (
     Row("int4multirange", "int4multirange", kind="m", note=f"{_TEXT}; so every multirange"),
     Row("integer[]", "int4", dims=1, note="so every array, by its element"),
     Row("text[][]", "text", dims=2, note="as deep as it is declared"),
+    Row("interval[]", "interval", dims=1),
 )
-# What users and extensions make.
+# What users and extensions make; there may be no such type at a sink, or another one of that name.
 OTHERS = (
-    ("an enum", "VARCHAR", "its label"),
-    ("a domain", "as the type below it", "also arrays of it, and domains over arrays"),
-    ("a composite", "VARCHAR", _TEXT),
-    ("hstore, citext, vector and every other type of an extension", "VARCHAR", _TEXT),
+    ("an enum", "VARCHAR", "`text`: its label", "its label"),
+    ("a domain", "as the type below it", "", "also arrays of it, and domains over arrays"),
+    ("a composite", "VARCHAR", "`text`: its text", _TEXT),
+    ("hstore, citext, vector and every other type of an extension", "VARCHAR", "`text`: its text", _TEXT),
 )
+_DOMAINS = (("numeric", _typmod(12, 3)), ("int4", -1), ("date", -1), ("text", -1), ("inet", -1))
+
+
+def _domain(base: str, typmod: int) -> str:
+    """What a sink that is PostgreSQL makes of a domain over a type."""
+    return Row("price", base, typmod).at_postgres
 
 
 def document() -> str:
@@ -108,15 +139,19 @@ def document() -> str:
 
 
 def _table() -> Iterator[str]:
-    yield "| type | in a lake | for a sink that is PostgreSQL | what is kept |"
+    yield "| type | in a lake | in a sink that is PostgreSQL | what is kept |"
     yield "|---|---|---|---|"
     for row in ROWS:
         kept = "; ".join(filter(None, ["lossless", row.note, _limits(row.value_type)]))
-        native = native_spelling(row.column)
-        yield f"| `{row.spelling}` | `{row.value_type.spelling}` | `{native}` | {kept} |"
-    for name, spelling, note in OTHERS:
+        yield f"| `{row.spelling}` | `{row.value_type.spelling}` | {row.kept_at_postgres} | {kept} |"
+    for name, spelling, there, note in OTHERS:
         stored = spelling if " " in spelling else f"`{spelling}`"
-        yield f"| {name} | {stored} | `postgres:` and its name | lossless; {note} |"
+        yield f"| {name} | {stored} | {there or _domains()} | lossless; {note} |"
+
+
+def _domains() -> str:
+    found = ", ".join(f"`{base}` → `{_domain(base, typmod)}`" for base, typmod in _DOMAINS)
+    return f"as the type below it where that has a form of its own in a lake, else its text: {found}"
 
 
 def _limits(kind: ValueType) -> str:
@@ -134,7 +169,9 @@ _INTRODUCTION = """\
 # PostgreSQL's types
 
 Generated from the code by `docs/generate.py`. The types in a lake are DuckDB's. Lossless means that
-PostgreSQL, given what the lake holds, has the same value again, to the last digit of its text.
+PostgreSQL, given what the lake holds, has the same value again, to the last digit of its text. A sink that is
+PostgreSQL has the source's own type where both servers have the same: then the value there is the source's
+bit for bit. What users and extensions have made is text there: a type of that name may be another one.
 
 A value that its column cannot hold is never bent. It stops its table (TC3050) at the end of the transaction
 before it, and the other tables go on.
