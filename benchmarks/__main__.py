@@ -28,6 +28,7 @@ RUNS = (
     ("freshness",),
     ("startup",),
     ("certificates",),
+    ("verify",),
     ("journal",),
     ("postgres.stream",),
     ("postgres.backfill",),

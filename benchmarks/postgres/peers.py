@@ -1,5 +1,5 @@
-"""Who else moves such data: Debezium's engine, dlt and ingestr, each in an environment of its own, made once
-in the user's cache. Their versions are pinned here; they are no dependencies of Truecut."""
+"""Who else moves or compares such data: Debezium's engine, dlt, ingestr, reladiff, each in an environment
+of its own, made once in the user's cache. Versions are pinned here; they are no dependencies of Truecut."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ DLT = (
     "connectorx",
     "duckdb==1.5.5",
 )
+RELADIFF = ("reladiff[postgresql]==0.6.0", "setuptools<81")
 INGESTR = ("ingestr==0.14.155",)  # later ones fetch programs and drivers from elsewhere when they run
 
 
