@@ -17,7 +17,7 @@ from psycopg.types.string import TextLoader
 
 from tests.postgres_server import PostgresServer
 from tests.sources.postgres.following import Follower, looking_always
-from tests.sources.postgres.piped import Piped, pipeline_document
+from tests.sources.postgres.piped import WIDE, Piped, pipeline_document
 from truecut.model.table import TableName
 
 __all__ = ["looking_always"]
@@ -150,6 +150,17 @@ CASES = {
     ),
     "dropped and made anew, empty": Case(
         ALL, ("DROP TABLE t", "CREATE TABLE t (id bigint PRIMARY KEY, n int, note text)"), "TC3071"
+    ),
+    "another one had its name within a transaction": Case(
+        ALL,
+        (
+            "CREATE TABLE other.t (id bigint CONSTRAINT o PRIMARY KEY, n int, note text)",
+            "BEGIN; INSERT INTO t VALUES (99, 1, 'before'); ALTER TABLE t RENAME TO t_away;"
+            "ALTER TABLE other.t SET SCHEMA public; INSERT INTO t VALUES (100, 1, 'of another');"
+            "ALTER TABLE t SET SCHEMA other; ALTER TABLE t_away RENAME TO t;"
+            "INSERT INTO t VALUES (101, 1, 'after'); COMMIT",
+        ),
+        "TC3071",
     ),
     "another identity for a while": Case(
         LISTED,
@@ -366,3 +377,49 @@ def test_nothing_happens_out_of_sight(
         follower.catch_up()
         agrees(piped, follower)
         assert set(follower.said) == ({one.said} if one.said else set())
+
+
+@pytest.mark.parametrize("restarts", [True, False], ids=["started again", "running"])
+def test_what_is_written_under_another_name_is_not_passed(
+    postgres: PostgresServer, tmp_path: Path, looking_always: None, restarts: bool
+) -> None:
+    """While a table is away from its name, as the catalog shows, a window that has its changes is not passed:
+    it might come back."""
+    for piped, follower in life(postgres, tmp_path, ALL):
+        follower.catch_up()
+        do(piped, ("ALTER TABLE t RENAME TO t_away", "INSERT INTO t_away VALUES (100, 1, 'elsewhere')"))
+        piped.capture()
+        if restarts:
+            follower.restart()
+        follower.stream_to(None, WIDE)
+        do(piped, ("ALTER TABLE t_away RENAME TO t",))
+        comes_to_agree(piped, follower)
+        assert set(follower.said) == {"TC2154"}
+
+
+@pytest.mark.parametrize(
+    "restarts",
+    [pytest.param(True, id="started again"), pytest.param(False, id="running", marks=pytest.mark.soak)],
+)
+def test_a_table_whose_name_another_one_had_meanwhile_is_copied_anew(
+    postgres: PostgresServer, tmp_path: Path, looking_always: None, restarts: bool
+) -> None:
+    """Seen or not, whatever was written to it under another name is not missing when it is back."""
+    for piped, follower in life(postgres, tmp_path, ALL):
+        do(piped, ("CREATE TABLE other.t (id bigint CONSTRAINT o PRIMARY KEY, n int, note text)",))
+        follower.catch_up()
+        do(
+            piped,
+            (
+                "ALTER TABLE t RENAME TO t_away",
+                "INSERT INTO t_away VALUES (100, 1, 'elsewhere')",
+                "ALTER TABLE other.t SET SCHEMA public",
+            ),
+        )
+        piped.capture()
+        follower.stream_to(None, WIDE)
+        do(piped, ("ALTER TABLE t SET SCHEMA other", "ALTER TABLE t_away RENAME TO t"))
+        if restarts:
+            follower.restart()
+        comes_to_agree(piped, follower)
+        assert follower.said

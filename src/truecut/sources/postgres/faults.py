@@ -311,7 +311,7 @@ def untold(table: TableName, why: str) -> Fault:
 
 
 def strayed(table: TableName, other: TableName) -> Fault:
-    """It is back by now, and what it got meanwhile is under the other name."""
+    """Whether it is back or not: what it got meanwhile is under the other name."""
     return Fault(
         "TC2154",
         f"{table}: it was written to while it was called {other}",

@@ -98,6 +98,8 @@ class Projection:
 
 def projection(version: Relation, target: Relation) -> Projection | Fault:
     """From a version of a relation to the one that is delivered; a fault where no row of it can be told."""
+    if version.oid != target.oid:
+        return replaced(target.name)
     found: list[int | None] = []
     for column in target.columns:
         number = _find(version, column)

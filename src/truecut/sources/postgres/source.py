@@ -224,7 +224,7 @@ class CapturedSource:
                 return Window(upto_max, 0, (), {}, 0, identity=extent.identity)
             if lost := self._lost(extent, wanted):
                 return self._without(extent, upto_max, lost)
-            oids = {one.oid: name for name, one in self._relations_now().items()}
+            oids = self._told.oids(log=extent.identity)
             walk = Walk(self._log, self._schemas, wanted, upto_max=upto_max.place, limits=limits, oids=oids)
             plan = walk.plan(extent)
             if walk.strayed:
@@ -234,9 +234,6 @@ class CapturedSource:
             if plan.upto < min(upto_max.place, max(walk.earliest, min(one.after for one in wanted) + 1)):
                 raise faults.not_captured_yet()
             return self._window(extent, wanted, plan, walk.ids, parallelism)
-
-    def _relations_now(self) -> Mapping[TableName, Relation]:
-        return {} if self._seen.catalog is None else self._seen.catalog.relations
 
     def _without(self, extent: Extent, upto: Position, lost: Mapping[TableName, Fault]) -> Window:
         """Nothing but which tables cannot be read from where they stand."""

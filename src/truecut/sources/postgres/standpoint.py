@@ -31,32 +31,41 @@ class Standpoint:
     rows: int  # whoever stands before this place lacks rows
     events: int  # the same, of who asks for every change and no more
     why: str
+    former: tuple[int, ...] = ()  # tables that had the name before
 
     def document(self) -> dict[str, Any]:
         """As JSON documents hold it."""
         fields = {"log": self.log, "lsn": self.lsn, "rows": self.rows, "events": self.events}
-        return {**fields, "why": self.why, "footing": self.footing.document()}
+        more = {"why": self.why, "former": list(self.former)}
+        return {**fields, **more, "footing": self.footing.document()}
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Standpoint:
         """Read what `document` gave."""
-        return cls(**{**document, "footing": Footing.of(document["footing"])})
+        former = tuple(document.get("former", ()))
+        return cls(**{**document, "former": former, "footing": Footing.of(document["footing"])})
 
 
 FIRST = "what happened to it before it was first looked at is not known"
+AWAY = "another table had its name for a while"
 
 
 def after_look(
     known: Standpoint | None, footing: Footing, *, log: str, lsn: int
 ) -> tuple[Standpoint, Shaken | None]:
     """What is known with one more look, and what it has found. Pure. Another table of that name has another
-    story, which its oid tells."""
+    story, which its oid tells; one that comes back has a part that nobody followed."""
     if known is None or known.log != log:
         return Standpoint(log, lsn, footing, lsn - 1, lsn - 1, FIRST), None
     if lsn < known.lsn:
         return known, None  # somebody has looked later
-    found = None if footing.oid != known.footing.oid else shaken(known.footing, footing)
-    now = replace(known, lsn=lsn, footing=footing)
+    former = known.former
+    if footing.oid != known.footing.oid:
+        found = Shaken(AWAY, events=True) if footing.oid in former else None
+        former = (*(oid for oid in former if oid != footing.oid), known.footing.oid)
+    else:
+        found = shaken(known.footing, footing)
+    now = replace(known, lsn=lsn, footing=footing, former=former)
     if found is None:
         return now, None
     return replace(now, rows=lsn - 1, events=lsn - 1 if found.events else known.events, why=found.why), found

@@ -46,6 +46,12 @@ class Told:
             footing = found.footings.get(name)
             if footing is not None:
                 self._known[name] = looked(self._ledger, name, footing, log=log, lsn=found.lsn)
+            elif name not in self._known and (known := standpoint.read(self._ledger.folder_of(name))):
+                self._known[name] = known  # it is away, and may come back
+
+    def oids(self, *, log: str) -> dict[int, TableName]:
+        """Of the tables as they were seen last, also of those that are away from their names."""
+        return {one.footing.oid: name for name, one in self._known.items() if one.log == log}
 
     def untold(self, wanted: Sequence[Stands], *, log: str) -> dict[TableName, Fault]:
         """Those that stand before a place from which on the log tells all."""

@@ -103,7 +103,7 @@ class Walk:
         limits: WindowLimits,
         oids: Mapping[int, TableName] = MappingProxyType({}),
     ) -> None:
-        """`oids`: which of the tables have these by now, whatever they were called."""
+        """`oids`: which of the tables have these, whatever they are called."""
         self._log = log
         self._schemas = schemas
         self._upto_max = upto_max
@@ -163,7 +163,7 @@ class Walk:
         return None
 
     def _stray(self, numbers: Sequence[int], upto: int) -> None:
-        """A table that was away from its name and is back has changes that no window of its name has."""
+        """A table that is away from its name, and may be back, has changes that no window of its name has."""
         for number in numbers:
             relation = self._schemas[number]
             name = self._oids.get(relation.oid)
