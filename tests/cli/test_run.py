@@ -86,6 +86,7 @@ def test_a_run_tells_what_it_does_and_how_it_ended(tmp_path: Path) -> None:
         "t0": ("current", 13),
         "t1": ("current", 13),
     }
+    assert summary["until"] is None
     assert summary["rows_unrouted"] == {"main.events": 13}
     lines = _lines(log)
     assert {line["level"] for line in lines} == {"info"}
@@ -117,7 +118,7 @@ def _empty_world(folder: Path, **spec: Any) -> World:
 
 @pytest.mark.parametrize(
     ("number", "options", "code"),
-    [(signal.SIGINT, (), 0), (signal.SIGTERM, ("--until-caught-up",), 143)],
+    [(signal.SIGINT, (), 0), (signal.SIGTERM, ("--until-caught-up", "--json"), 143)],
 )
 def test_a_signal_while_spark_starts_leaves_nothing_behind(
     tmp_path: Path, number: signal.Signals, options: tuple[str, ...], code: int
@@ -133,6 +134,11 @@ def test_a_signal_while_spark_starts_leaves_nothing_behind(
         _, alive = psutil.wait_procs(children, timeout=PATIENCE_S)
         assert alive == []
     assert "Traceback" not in stdout + stderr
+    if options:
+        _assert_it_never_began(json.loads(stdout), "not reached", until="head")
+    else:
+        assert stdout.startswith("tenants: stopped after ")
+        assert stdout.endswith("; source not seen; no sink was looked at; 0 rows applied\n")
 
 
 def test_a_signal_while_the_file_is_read_is_a_clean_stop(tmp_path: Path) -> None:
@@ -149,6 +155,32 @@ def test_a_signal_while_the_file_is_read_is_a_clean_stop(tmp_path: Path) -> None
         stdout, stderr = process.popen.communicate(timeout=PATIENCE_S)
     assert process.popen.returncode == 0, stderr
     assert "Traceback" not in stdout + stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "level", "code"),
+    [
+        (signal.SIGINT, "files", 130),
+        (signal.SIGTERM, "log", 143),
+        (signal.SIGINT, "source", 130),
+        (signal.SIGTERM, "sink", 143),
+    ],
+)
+def test_a_signal_ends_a_verification_of_any_level_from_its_start(
+    tmp_path: Path, number: signal.Signals, level: str, code: int
+) -> None:
+    """It promises a verdict: one that was stopped before it had one says so, and gives none."""
+    text = _empty_world(tmp_path).file.read_text()
+    pipe = tmp_path / "pipe.yaml"
+    os.mkfifo(pipe)
+    with started("verify", pipe, "--level", level) as process:
+        with pipe.open("w") as writer:  # opens when it is being read
+            process.popen.send_signal(number)
+            eventually(lambda: _has_taken(process.popen.pid, number), what="the signal is taken up")
+            writer.write(text)
+        stdout, stderr = process.popen.communicate(timeout=PATIENCE_S)
+    assert (process.popen.returncode, stdout) == (code, ""), stderr
+    assert "Traceback" not in stderr
 
 
 def _has_taken(pid: int, number: signal.Signals) -> bool:
@@ -239,15 +271,27 @@ def test_a_position_that_sinks_have_passed_is_refused_without_spark(tmp_path: Pa
         for sink in ("t0", "t1"):
             assert f"  {sink}: main.events stands at {head} already, beyond {before}\n" in ended.stderr
     assert "it is of an earlier source" in run_until(Position(0, head.place)).stderr
-    assert run_until(head).returncode == 0
+    ended = run_until(head)
+    assert ended.returncode == 0
+    assert ended.stdout.startswith(f"tenants: reached {head} after ")
 
 
 def test_the_time_that_the_start_takes_counts(tmp_path: Path) -> None:
     """`--timeout` is from the command's start: one that is over before Spark is there ends then."""
     world = _empty_world(tmp_path)
-    ended = truecut("run", world.file.name, "--until-caught-up", "--timeout", "1ms", cwd=tmp_path)
+    options = ("--until-caught-up", "--timeout", "1ms", "--json")
+    ended = truecut("run", world.file.name, *options, cwd=tmp_path)
     assert ended.returncode == 1
     assert re.search(r"\n  (t0: Spark has not started|source: it has not answered) in time\n", ended.stderr)
+    _assert_it_never_began(json.loads(ended.stdout), "not reached", until="head")
+    assert json.loads(ended.stdout)["stragglers"]
+
+
+def _assert_it_never_began(summary: dict[str, Any], outcome: str, *, until: str | None) -> None:
+    """Nothing was seen, and nothing is said of what was not seen."""
+    told = (summary["schema"], summary["pipeline"], summary["outcome"], summary["until"])
+    assert told == ("truecut.run/v1", "tenants", outcome, until)
+    assert (summary["head"], summary["sinks"], summary["rows_applied"]) == (None, [], 0)
 
 
 def test_a_run_ends_with_its_jvm_and_leaves_no_files_behind(tmp_path: Path) -> None:
@@ -297,6 +341,8 @@ def test_a_signal_in_the_first_imports_is_kept(
         (signal.SIGINT, ("run",), 0),
         (signal.SIGTERM, ("run", "--until-caught-up"), 143),
         (signal.SIGINT, ("capture",), 0),
+        (signal.SIGINT, ("verify",), 130),
+        (signal.SIGTERM, ("verify", "--level", "source"), 143),
     ],
 )
 def test_a_signal_while_the_source_does_not_answer_is_a_stop(

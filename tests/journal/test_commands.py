@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.journal.cluster import Cluster
+from tests.journal.processes import ended, start
 from tests.patience import PATIENCE_S
 from tests.ports import free_port
 
@@ -101,3 +105,26 @@ def test_an_append_that_waits_for_nodes_says_so_and_can_be_stopped(tmp_path: Pat
     out, _ = waiting.communicate(timeout=PATIENCE_S)
     assert (waiting.returncode, out) == (130, "")
     cluster.stop()
+
+
+@pytest.mark.parametrize(
+    ("number", "command"),
+    [
+        (signal.SIGINT, ("append", "--log", "events")),
+        (signal.SIGTERM, ("read", "--log", "events")),
+        (signal.SIGINT, ("status",)),
+    ],
+)
+def test_a_signal_while_the_coordinator_does_not_answer_is_a_stop(
+    number: signal.Signals, command: tuple[str, ...]
+) -> None:
+    """Its promise was not kept, and that it was stopped is why: not that nobody answered."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        process = start(*command, "--coordinator", f"127.0.0.1:{silent.getsockname()[1]}")
+        silent.settimeout(PATIENCE_S)
+        connection, _ = silent.accept()
+        process.send_signal(number)
+        answer = ended(process)
+        connection.close()
+    assert (answer.returncode, answer.stdout) == (128 + number, "")
+    assert "TC6041" not in answer.stderr

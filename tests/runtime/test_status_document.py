@@ -111,5 +111,11 @@ def test_a_sink_is_detached_where_the_journal_went_on_without_a_copy(
     reports = Reports(running=False, runners={}, sinks={sink.name: {**told, "tables": {TABLE: copy}}})
     standing = Standing(Observation("x", Position(1, 4), HEAD, 2_000), heads=Heads())
     captured = Captured(state="stopped")
-    (line,) = status_document(pipeline, reports, Pauses(), standing, capture=captured)["sinks"]
+    document = status_document(pipeline, reports, Pauses(), standing, capture=captured)
+    (line,) = document["sinks"]
     assert line["state"] == state
+    said = [found for found in complaints(document, lag_max_ms=10**9) if found.startswith("sink ")]
+    assert [found for found in said if "is detached" in found] == (
+        [f"sink {sink.name} is detached: the journal went on without it"] if state == "detached" else []
+    )
+    assert said, "neither is well"

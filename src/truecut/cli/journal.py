@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from truecut.cli.entry import give_back
 from truecut.cli.journal_options import Place, place_options
 from truecut.cli.journal_processes import coordinate, serve, status
 from truecut.cli.parameters import POSITION
-from truecut.cli.signals import stopped_by_signals
+from truecut.cli.signals import Interrupted, received_signals
 from truecut.errors import ExitCode, TruecutError
 from truecut.model.position import Position
 
@@ -70,20 +71,23 @@ for process in (serve, coordinate, status):
 def append(place: Place, replicas: int) -> None:
     """Make each line of stdin a record; print its position once it is durable."""
     answers: SimpleQueue[Future[Position] | None] = SimpleQueue()
-    stopped = threading.Event()
-    with closing(place.writer(replicas=replicas)) as journal, _saying_why_it_waits(journal):
-        feeder, printer = _Feeder(journal, answers), _Printer(answers)
-        feeder.start()
-        printer.start()
-        with stopped_by_signals(stopped.set) as received:
-            while feeder.is_alive() and not stopped.is_set():
+    with received_signals() as signals:
+        try:
+            opened = signals.waiting_for(lambda: place.writer(replicas=replicas))
+        except Interrupted:
+            sys.exit(128 + signals.received[0])
+        with closing(opened) as journal, _saying_why_it_waits(journal):
+            feeder, printer = _Feeder(journal, answers), _Printer(answers)
+            feeder.start()
+            printer.start()
+            while feeder.is_alive() and not signals.received:
                 feeder.join(LOOK_S)
-            if received:
+            if signals.received:
                 journal.close()  # what waits for nodes that do not come is not waited for
                 answers.put(None)
             printer.join()
-    if received:
-        sys.exit(128 + received[0])
+    if signals.received:
+        sys.exit(128 + signals.received[0])
     if (failed := feeder.failed or printer.failed) is not None:
         raise failed
 
@@ -97,17 +101,21 @@ def append(place: Place, replicas: int) -> None:
 def read(place: Place, after: Position | None, upto: Position | None, follow: bool, positions: bool) -> None:
     """Print the committed records in order, a line each."""
     stopped = threading.Event()
-    reader = place.reader()
     out = sys.stdout.buffer
-    with stopped_by_signals(stopped.set) as received:
-        for entry in _entries(reader, after, upto, stopped, follow=follow):
+    with received_signals() as signals, signals.calling(stopped.set):
+        try:
+            entries = _entries(place.reader(), after, upto, stopped, follow=follow)
+            first = signals.waiting_for(lambda: next(entries, None))
+        except Interrupted:
+            sys.exit(0 if follow else 128 + signals.received[0])
+        for entry in () if first is None else chain([first], entries):
             prefix = f"{entry.position}\t".encode() if positions else b""
             out.write(prefix + entry.record.payload + b"\n")
             if stopped.is_set():
                 break
     out.flush()
-    if received and not follow:
-        sys.exit(128 + received[0])
+    if signals.received and not follow:
+        sys.exit(128 + signals.received[0])
 
 
 @command.command()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from truecut.cli.entry import give_back
 from truecut.cli.journal_options import SecurityFiles, security_options
 from truecut.cli.parameters import ADDRESS, DURATION
 from truecut.cli.signals import stopped_by_signals
@@ -116,6 +117,7 @@ def coordinate(data: Path, listen: str, node_timeout: int, replace_after: int, f
 @security_options
 def status(coordinator: str, as_json: bool, files: SecurityFiles) -> int:
     """Show nodes and logs; exit 1 when a log waits for something."""
+    give_back()
     from truecut.cli.output import print_json
     from truecut.journal.replicated.wire import Peer
 

@@ -24,7 +24,6 @@ from truecut.state_folder import writing_to
 
 if TYPE_CHECKING:
     from truecut.config.settings import Pipeline
-    from truecut.runtime.until import Until
     from truecut.serving.listener import Told
 
 TOKEN_VARIABLE = "TRUECUT_LISTEN_TOKEN"
@@ -69,9 +68,10 @@ def command(
     with received_signals() as signals:  # also while we import and load
         from truecut.cli.live import live_view
         from truecut.cli.output import set_up_logging
+        from truecut.cli.summary import HEAD
         from truecut.config.load import load
         from truecut.runtime.settled_tables import settled_patiently
-        from truecut.runtime.until import Until
+        from truecut.runtime.until import Outcome, Until
 
         if log_file is not None:
             options = context.find_root().params
@@ -82,6 +82,7 @@ def command(
         )
         finite = until.finite or until_position is not None
         deadline = began + timeout / 1000 if finite and timeout is not None else None
+        end = partial(_end, written, finite, str(until_position or HEAD), signals, began, as_json=as_json)
         try:
             pipeline = signals.waiting_for(lambda: settled_patiently(written, time.sleep), deadline=deadline)
             if isinstance(until_position, str):
@@ -89,14 +90,15 @@ def command(
                 until = replace(until, position=signals.waiting_for(place, deadline=deadline))
         except Interrupted:
             tell(_log, logging.INFO, "stopped before it had begun")
-            raise SystemExit(128 + signals.received[0] if finite else 0) from None
+            return end(Ending(Outcome(reached=False), None))
         except TimeoutError:
-            raise _could_not_follow({"source": "it has not answered in time"}) from None
+            late = {"source": "it has not answered in time"}
+            return end(Ending(Outcome(reached=False, stragglers=late), None))
         with writing_to(pipeline.state):
             pipeline.state.mkdir(parents=True, exist_ok=True)
         with _told(pipeline, listen) as told, live_view(pipeline) as show:
             ending = Run(pipeline, until, accept, show, told, signals, began, written).run()
-        _end(ending, until, signals, as_json=as_json, seconds=time.monotonic() - began)
+        return end(ending)
 
 
 def _position(pipeline: Pipeline, text: str) -> Position:
@@ -138,19 +140,30 @@ def _told(pipeline: Pipeline, listen: str | None) -> Iterator[Told | None]:
         yield told
 
 
-def _end(ending: Ending, until: Until, signals: Signals, *, as_json: bool, seconds: float) -> None:
+def _end(
+    pipeline: Pipeline,
+    finite: bool,
+    until: str,
+    signals: Signals,
+    began: float,
+    ending: Ending,
+    *,
+    as_json: bool,
+) -> None:
     """The summary, and what the shell is told."""
     from truecut.cli.output import print_json
     from truecut.cli.summary import lines, summary
+    from truecut.runtime.run_report import View
 
-    if ending.view is not None:
-        document = summary(ending.view, ending.outcome, until, seconds=seconds)
-        tell(_log, logging.INFO, f"ended: {document['outcome']}", position=ending.view.head)
-        if as_json:
-            print_json(document)
-        else:
-            click.echo("\n".join(lines(document)))
-    if until.finite and not ending.outcome.reached:
+    view = View(pipeline) if ending.view is None else ending.view
+    seconds = time.monotonic() - began
+    document = summary(view, ending.outcome, until if finite else None, seconds=seconds)
+    tell(_log, logging.INFO, f"ended: {document['outcome']}", position=view.head)
+    if as_json:
+        print_json(document)
+    else:
+        click.echo("\n".join(lines(document)))
+    if finite and not ending.outcome.reached:
         if signals.received:
             raise SystemExit(128 + signals.received[0])
         raise _could_not_follow(ending.outcome.stragglers)

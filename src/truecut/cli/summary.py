@@ -7,18 +7,21 @@ from typing import Any
 
 from truecut.model.position import text_of
 from truecut.runtime.run_report import View
-from truecut.runtime.until import Outcome, Until
+from truecut.runtime.until import Outcome
 
 LINES_MAX = 10
 SCHEMA = "truecut.run/v1"
+HEAD = "head"  # of the source, at the first look
 
 
-def summary(view: View, outcome: Outcome, until: Until, *, seconds: float) -> dict[str, Any]:
-    """Where it stands, rows for each sink, what is held, how long."""
+def summary(view: View, outcome: Outcome, until: str | None, *, seconds: float) -> dict[str, Any]:
+    """Where it stands, rows for each sink, what is held, how long. `until`: what was to be reached, if
+    anything: HEAD or a position. A view that nothing was seen in yet is one of a run that never began."""
     return {
         "schema": SCHEMA,
         "pipeline": view.pipeline.name,
         "outcome": _outcome(outcome, until),
+        "until": until,
         "seconds": round(seconds, 1),
         "head": text_of(view.head),
         "rows_applied": sum(line.rows_applied for line in view.sinks.values()),
@@ -35,12 +38,12 @@ def summary(view: View, outcome: Outcome, until: Until, *, seconds: float) -> di
             for line in view.sinks.values()
         ],
         "held": list(_held(view)),
-        "stragglers": {} if outcome.reached or not until.finite else dict(outcome.stragglers),
+        "stragglers": {} if outcome.reached or until is None else dict(outcome.stragglers),
     }
 
 
-def _outcome(outcome: Outcome, until: Until) -> str:
-    if not until.finite:
+def _outcome(outcome: Outcome, until: str | None) -> str:
+    if until is None:
         return "stopped"
     return "reached" if outcome.reached else "not reached"
 
@@ -59,9 +62,10 @@ def lines(document: Mapping[str, Any]) -> Iterator[str]:
     rows = f"{document['rows_applied']:,} rows applied"
     sinks = sorted(document["sinks"], key=lambda sink: (sink["state"] == "current", sink["name"]))
     current = sum(sink["state"] == "current" for sink in sinks)
+    standing = f"{current:,} of {len(sinks):,} sinks current" if sinks else "no sink was looked at"
     yield (
-        f"{document['pipeline']}: {_WORDS[document['outcome']]} after {document['seconds']:g} s; {head}; "
-        f"{current:,} of {len(sinks):,} sinks current; {rows}"
+        f"{document['pipeline']}: {_ended(document)} after {document['seconds']:g} s; {head}; "
+        f"{standing}; {rows}"
     )
     for sink in sinks[:LINES_MAX]:
         error = f"  {sink['error']['code']}" if sink["error"] else ""
@@ -75,4 +79,8 @@ def lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"unrouted: {count:,} rows of {table} matched no sink, in all runs"
 
 
-_WORDS = {"stopped": "stopped", "reached": "caught up", "not reached": "not caught up"}
+def _ended(document: Mapping[str, Any]) -> str:
+    outcome, until = str(document["outcome"]), document["until"]
+    if until is None:
+        return outcome
+    return outcome.replace("reached", "caught up") if until == HEAD else f"{outcome} {until}"

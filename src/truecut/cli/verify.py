@@ -67,24 +67,25 @@ def command(
     """
     from truecut.cli.output import print_json
     from truecut.config.load import load
-    from truecut.runtime.checked import asked_by, document, said
+    from truecut.runtime.checked import document, said
     from truecut.runtime.settled_tables import settled
 
     if repair and level != "sink":
         raise click.UsageError("--repair needs --level sink: only V5 reads the copies")
     if dry_run and not repair:
         raise click.UsageError("--dry-run goes with --repair")
-    pipeline = settled(load(file, environ=os.environ))
-    require_known("sink", sink, [one.name for one in pipeline.sinks])
-    require_known("table", table, [str(one.name) for one in pipeline.tables])
-    mend: Mend = ("preview" if dry_run else "carry out") if repair else "no"
-    live, mended = ([], []) if level in ("files", "log") else _verified(pipeline, table, sink, mend)
-    checks = [
-        *([] if level == "log" else _files(pipeline, table, sink, level)),
-        *(_log(pipeline, table, sink) if level == "log" else asked_by(level, live)),
-    ]
-    if level != "log":
-        _remember(pipeline, table, sink, level, checks)
+    with received_signals() as signals:  # from here to the verdict, whatever it waits for
+        written = load(file, environ=os.environ)
+        try:
+            pipeline = signals.waiting_for(lambda: settled(written))
+            require_known("sink", sink, [one.name for one in pipeline.sinks])
+            require_known("table", table, [str(one.name) for one in pipeline.tables])
+            mend: Mend = ("preview" if dry_run else "carry out") if repair else "no"
+            compared = level not in ("files", "log")
+            live, mended = _verified(pipeline, table, sink, mend, signals) if compared else ([], [])
+            checks = signals.waiting_for(lambda: _checks(pipeline, table, sink, level, live))
+        except Interrupted:
+            raise SystemExit(128 + signals.received[0]) from None
     told = document(checks) | ({"repairs": [one.document() for one in mended]} if repair else {})
     if as_json:
         print_json(told)
@@ -92,6 +93,23 @@ def command(
         lines = [*(_mended(one) for one in mended), *_lines(checks)]
         click.echo("\n".join([*lines, f"verdict: {told['verdict']}", *(f"  {one}" for one in said(checks))]))
     raise SystemExit(_EXITS[told["verdict"]])
+
+
+def _checks(
+    pipeline: Pipeline,
+    table: str | None,
+    sink: str | None,
+    level: Level | Literal["log"],
+    live: Sequence[Checked],
+) -> list[Checked]:
+    """With what Spark has compared, what the files say and, if it was asked for, the source's log."""
+    from truecut.runtime.checked import asked_by
+
+    if level == "log":
+        return _log(pipeline, table, sink)
+    checks = [*_files(pipeline, table, sink, level), *asked_by(level, live)]
+    _remember(pipeline, table, sink, level, checks)
+    return checks
 
 
 def _remember(
@@ -135,7 +153,7 @@ def about(table: str | None, sink: str | None, checks: Sequence[Checked]) -> lis
 
 
 def _verified(
-    pipeline: Pipeline, table: str | None, sink: str | None, mend: Mend
+    pipeline: Pipeline, table: str | None, sink: str | None, mend: Mend, signals: Signals
 ) -> tuple[list[Checked], list[Mended]]:
     """Whatever is under way when a signal comes is left: what is read needs no tidying, and a repair that has
     not committed has no effect."""
@@ -149,9 +167,9 @@ def _verified(
 
     tables = {table} if table else {str(one.name) for one in pipeline.tables}
     sinks = {sink} if sink else {one.name for one in pipeline.sinks}
-    live = is_captured(pipeline) and _is_running(pipeline)
-    with received_signals() as signals, ExitStack() as stack:
-        reread = None if live else stack.enter_context(reread_of(pipeline))
+    live = is_captured(pipeline) and signals.waiting_for(lambda: _is_running(pipeline))
+    with ExitStack() as stack:
+        reread = None if live else signals.waiting_for(lambda: stack.enter_context(reread_of(pipeline)))
         if reread is not None and reread.frontier is not None:
             bring_up(pipeline, reread.frontier, signals)
         bar = stack.enter_context(bar_on(stderr_console(), "starting Spark"))
@@ -184,7 +202,7 @@ def _verified(
             return signals.waiting_for(verify)
         except Interrupted:
             starting.kill()
-            raise SystemExit(128 + signals.received[0]) from None
+            raise
 
 
 def _starting(pipeline: Pipeline) -> Starting:

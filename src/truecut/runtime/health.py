@@ -2,15 +2,14 @@
 
 Well is a sink that lags at most as long as somebody allows, with every copy seeded and none held or failed,
 and none that was found wrong and has not passed since.
-What nobody knows is not well. A sink that was taken out of the file, or detached, is nobody's concern.
+What nobody knows is not well, nor a sink that was detached: it has to be copied anew. A sink that was taken
+out of the file is nobody's concern.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
-
-_EXCUSED = ("retired", "detached")
 
 
 def complaints(status: Mapping[str, Any], *, lag_max_ms: int) -> list[str]:
@@ -34,7 +33,10 @@ def _of_copies(status: Mapping[str, Any]) -> Iterator[str]:
 def _of_sinks(status: Mapping[str, Any], lag_max_ms: int) -> Iterator[str]:
     held = {copy["sink"] for copy in status["copies"] if copy["state"] == "failed"}
     for sink in status["sinks"]:
-        if sink["state"] in _EXCUSED or not sink["in_file"]:
+        if sink["state"] == "retired" or not sink["in_file"]:
+            continue
+        if sink["state"] == "detached":
+            yield f"sink {sink['name']} is detached: the journal went on without it"
             continue
         if sink["state"] == "failed" and sink["name"] not in held:
             yield f"sink {sink['name']} failed: {(sink['error'] or {}).get('code')}"
