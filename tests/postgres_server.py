@@ -62,6 +62,16 @@ class PostgresServer:
         self.psql(f'CREATE DATABASE "{name}"')
         return self.conninfo(name)
 
+    def is_up(self) -> bool:
+        """Whether it runs, or is on its way up or down."""
+        return (self.folder / "data" / "postmaster.pid").exists()
+
+    @property
+    def owner(self) -> tuple[int, int]:
+        """User and group that it runs as, and that its files have to be of."""
+        found = self.folder.stat()
+        return found.st_uid, found.st_gid
+
     def stop(self) -> None:
         """Everybody is disconnected, as when a machine is switched off."""
         _run([*self._pg_ctl(), "-m", "immediate", "stop"], self.folder)
@@ -105,7 +115,7 @@ def postgres_server(*, version: int = 18, settings: Sequence[str] = ROOMY) -> It
         try:
             yield server
         finally:
-            if (data / "postmaster.pid").exists():
+            if server.is_up():
                 server.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
