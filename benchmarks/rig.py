@@ -13,6 +13,7 @@ import duckdb
 from pyspark.sql import SparkSession
 
 from tests.s3_server import s3_server
+from truecut.config.kinds import worker_modules
 from truecut.config.secret import Secret
 from truecut.config.settings import (
     BatchSettings,
@@ -194,7 +195,13 @@ def rig(
     attach(connection, source, "lake", create=True)
     connection.execute(f"CREATE TABLE lake.{TABLE} ({COLUMNS})")
     master = None if workers is None else f"local[{workers}]"
-    spark = open_session(app="bench", master=master, conf={}, scratch=folder / "state")
+    spark = open_session(
+        app="bench",
+        master=master,
+        conf={},
+        scratch=folder / "state",
+        worker_modules=worker_modules("ducklake", ["ducklake", "postgres"]),
+    )
     try:
         yield Rig(pipeline, connection, spark)
     finally:

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from tests.e2e.cluster import Cluster, spark_cluster
 from tests.postgres_server import ON_BOTH, PostgresServer, postgres_server
 from tests.s3_server import S3Server, s3_server
+from truecut.config.kinds import SINKS, SOURCES, worker_modules
 from truecut.spark.session import open_session
 
 pytest_plugins = ("tests.sharing", "tests.timing")
@@ -76,7 +77,14 @@ def s3() -> Iterator[S3Server]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """As `truecut run` starts it by default."""
-    session = open_session(app="tests", master=None, conf={}, scratch=tmp_path_factory.mktemp("spark"))
+    modules = [module for name in SOURCES.names for module in worker_modules(name, SINKS.names)]
+    session = open_session(
+        app="tests",
+        master=None,
+        conf={},
+        scratch=tmp_path_factory.mktemp("spark"),
+        worker_modules=modules,
+    )
     yield session
     session.stop()
 

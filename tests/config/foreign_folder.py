@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from truecut.config.kinds import SourceWords
 from truecut.config.section import SourceSection, Text
 from truecut.config.settings import SourceSettings
 from truecut.errors import Fault, TruecutError
@@ -131,6 +132,7 @@ class FolderKind:
 
     title = "a folder"
     section = FolderSection
+    words = SourceWords(behind="the disk of the folder")
     knows_keys = False
     lists_tables = False
     captured = False

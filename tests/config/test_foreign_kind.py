@@ -52,6 +52,7 @@ class ShelfAddress:
 class ShelfKind:
     title = "a shelf"
     section = ShelfSection
+    holder = "label"
     worker_modules = ()
 
     def settle(self, section, *, base):
@@ -65,6 +66,7 @@ class ShelfKind:
 
 KIND = ShelfKind()
 """
+RUIN = "import a_client_that_is_not_installed\nKIND = None\n"
 SINK = "{name: copy, type: ducklake, catalog: ./copy.ducklake}"
 
 
@@ -107,7 +109,8 @@ def test_a_foreign_sink_is_validated_by_its_own_section(
 
 def test_a_foreign_source_is_carried(tmp_path: Path) -> None:
     """A whole run: seed and changes are planned by its driver's side, its tasks are read by Spark's workers,
-    and the sink holds exactly what its files say."""
+    and the sink holds exactly what its files say. A kind that is installed beside it and cannot be loaded is
+    nobody's concern."""
     site = install(
         tmp_path / "site",
         "foreign_folder",
@@ -115,6 +118,7 @@ def test_a_foreign_source_is_carried(tmp_path: Path) -> None:
         group="truecut.sources",
         kind="folder",
     )
+    install(tmp_path / "site", "foreign_ruin", RUIN, group="truecut.sinks", kind="ruin")
     environ = {"PYTHONPATH": os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])}
     source = "{type: ducklake, catalog: ./source.ducklake}"
     document = MINIMAL.replace(source, "{type: folder, path: ./notes}").replace("main.events", "main.notes")

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from truecut.config.kinds import SOURCES, SourceWords
 from truecut.core.delivery import Copy, CopySettings, Delivery, SinkState
 from truecut.core.state import Wave
 from truecut.errors import Fault, Retry
@@ -45,6 +46,18 @@ def test_a_lost_place_is_said_loudly(caplog: pytest.LogCaptureFixture) -> None:
     machine.become(machine.state.with_sinks(lost))
     (line,) = _said(caplog)
     assert line.startswith(f"{EVENTS} is read again as a whole for t0, t1, t2, t3, t4 and 2 more: ")
+
+
+def test_what_prevents_a_gap_is_said_in_the_words_of_the_source(caplog: pytest.LogCaptureFixture) -> None:
+    """Snapshots are kept by a lake; who runs a PostgreSQL has none to keep, and other settings to turn."""
+    for name in SOURCES.names:
+        words = SOURCES[name].words
+        machine = Machine(_state(1), Trace(None), words)
+        lost = {"t0": machine.state.sinks["t0"].with_copies({EVENTS: Copy("unseeded")})}
+        caplog.clear()
+        machine.become(machine.state.with_sinks(lost))
+        (line,) = _said(caplog)
+        assert [other for other in SOURCES.names if SOURCES[other].words.keep in line] == [name]
 
 
 def test_what_was_asked_for_is_no_loss(caplog: pytest.LogCaptureFixture) -> None:
@@ -106,7 +119,7 @@ def _step(caplog: pytest.LogCaptureFixture, before: Delivery, **sinks: SinkState
     """One step of the machine, after which only its own lines are there."""
     caplog.clear()
     after = before.with_sinks(sinks)
-    announce.step(before, after)
+    announce.step(before, after, SourceWords())
     return after
 
 

@@ -11,6 +11,7 @@ from tests.e2e.world import eventually
 from tests.patience import PATIENCE_S
 from tests.runtime.quiet import StillSource
 from truecut import threads
+from truecut.config.kinds import SOURCES
 from truecut.errors import Retry, TruecutError
 from truecut.runtime.prompt_source import PromptSource
 from truecut.sources.contract import Observation, Source
@@ -45,6 +46,18 @@ def test_a_source_that_says_nothing_is_given_up_and_asked_again() -> None:
     eventually(lambda: silent.looks == threads.OWN_MAX, what="those that hung come back")
     eventually(lambda: threads.refusal("asking the source") is None, what="and are not counted any more")
     assert patient.observe() == StillSource().observe()
+
+
+@pytest.mark.parametrize("kind", SOURCES.names)
+def test_where_to_look_is_said_in_the_words_of_the_source(kind: str) -> None:
+    """A PostgreSQL has no catalog server."""
+    silent = SilentSource()
+    source = PromptSource(cast("Source", silent), deadline_ms=50, words=SOURCES[kind].words)
+    with pytest.raises(TruecutError) as caught:
+        source.observe()
+    silent.free.set()
+    assert caught.value.fault.fix.startswith(f"Check {SOURCES[kind].words.behind};")
+    eventually(lambda: threads.refusal("asking the source") is None, what="it is not counted any more")
 
 
 def test_what_a_source_raises_is_raised() -> None:

@@ -154,10 +154,7 @@ class Run:
     def _start(self) -> Starting:
         from truecut.spark.session import Starting
 
-        spark = self.pipeline.spark
-        return Starting(
-            app=self.pipeline.name, master=spark.master, conf=spark.conf, scratch=self.pipeline.state
-        )
+        return Starting.of(self.pipeline)
 
     def _session(self, starting: Starting) -> SparkSession:
         from truecut.spark.jvm import JvmEnded
@@ -197,6 +194,7 @@ class Run:
         self, starting: Starting, spark: SparkSession, control: ControlStore, capture: CaptureThread | None
     ) -> tuple[Ending, Run | None]:
         """With the tables of now. Returns how it ended, and what to go on with, if there is something."""
+        from truecut.config.kinds import SOURCES
         from truecut.runtime.backfill import Backfill
         from truecut.runtime.jobs import Jobs
         from truecut.runtime.pipeline_file import PipelineFile
@@ -213,7 +211,9 @@ class Run:
             name=name,
             jobs=Jobs(pipeline, spark, runner=name),
             open_source=lambda g: PromptSource(
-                open_source(pipeline.source, generation=g), pipeline.batch.deadline_ms
+                open_source(pipeline.source, generation=g),
+                pipeline.batch.deadline_ms,
+                SOURCES[pipeline.source.type].words,
             ),
             control=control,
             trace=Trace.from_environment(),

@@ -47,6 +47,8 @@ def command(file: Path, as_json: bool) -> None:
 
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:
+    from truecut.config.kinds import SOURCES
+
     source = document["source"]
     yield f"{document['pipeline']}: source {source['type']}, history {source['oldest']} to {source['head']}"
     for table in document["tables"]:
@@ -62,7 +64,7 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     yield from _section("read whole", [_seed(item) for item in document["seeds"]])
     yield from _section("stop", [_stop(item) for item in document["stops"]])
     yield from _section("retire (data stays)", [f"sink {name}" for name in document["retires"]])
-    yield from _sinks(document["sinks"])
+    yield from _sinks(document["sinks"], SOURCES[source["type"]].words.commits)
 
 
 def _facts(table: dict[str, Any]) -> str:
@@ -80,7 +82,7 @@ def _section(title: str, items: Sequence[str]) -> Iterator[str]:
             yield f"  and {len(items) - LINES_MAX:,} more (--json lists all)"
 
 
-def _sinks(sinks: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _sinks(sinks: Sequence[dict[str, Any]], commits: str) -> Iterator[str]:
     actions = Counter(sink["action"] for sink in sinks)
     yield "sinks: " + ", ".join(f"{count:,} {_ACTIONS[action]}" for action, count in sorted(actions.items()))
     waiting = [sink for sink in sinks if sink["error"] or sink["outstanding"]["snapshots"]]
@@ -90,7 +92,7 @@ def _sinks(sinks: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield f"  {sink['name']}: " + (
             _error(sink["error"])
             if sink["error"]
-            else f"{lack['snapshots']:,} snapshots after {sink['cursor']}, about"
+            else f"{lack['snapshots']:,} {commits} after {sink['cursor']}, about"
             f" {lack['changes_estimate']:,} changes before routing"
         )
     if len(waiting) > LINES_MAX:

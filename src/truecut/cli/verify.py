@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from truecut.model.position import Position
     from truecut.runtime.checked import Checked
     from truecut.runtime.repair import Mend, Mended
-    from truecut.spark.session import Starting
 
 _EXITS = {
     "pass": ExitCode.OK,
@@ -164,6 +163,7 @@ def _verified(
     from truecut.runtime.looking_over import ARRIVAL_S
     from truecut.runtime.repair import verified
     from truecut.runtime.verification import Verification, reread_of
+    from truecut.spark.session import Starting
 
     tables = {table} if table else {str(one.name) for one in pipeline.tables}
     sinks = {sink} if sink else {one.name for one in pipeline.sinks}
@@ -173,7 +173,7 @@ def _verified(
         if reread is not None and reread.frontier is not None:
             bring_up(pipeline, reread.frontier, signals)
         bar = stack.enter_context(bar_on(stderr_console(), "starting Spark"))
-        starting = _starting(pipeline)
+        starting = Starting.of(pipeline)
         stack.callback(starting.end)
         signals.before_leaving(starting.kill)
 
@@ -203,13 +203,6 @@ def _verified(
         except Interrupted:
             starting.kill()
             raise
-
-
-def _starting(pipeline: Pipeline) -> Starting:
-    from truecut.spark.session import Starting
-
-    spark = pipeline.spark
-    return Starting(app=pipeline.name, master=spark.master, conf=spark.conf, scratch=pipeline.state)
 
 
 def _is_running(pipeline: Pipeline) -> bool:

@@ -7,7 +7,7 @@ here knows any of them.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -62,6 +62,15 @@ class Unusable(Exception):
         self.message = message
 
 
+@dataclass(frozen=True, slots=True)
+class SourceWords:
+    """What is said of a source to its users, where what all sources have in common does not help them."""
+
+    commits: str = "transactions"  # what is outstanding is counted in them
+    behind: str = "its server and storage"  # what to look at when it says nothing
+    keep: str = "let the source keep its history longer than a sink may lag"  # what prevents gaps
+
+
 class Kind(Protocol):
     """What sources and sinks have in common."""
 
@@ -90,6 +99,11 @@ class SourceKind(Kind, Protocol):
 
     @property
     def section(self) -> type[SourceSection]: ...
+
+    @property
+    def words(self) -> SourceWords:
+        """What its users are told of it."""
+        ...
 
     @property
     def dsn_begins(self) -> Sequence[str]:
@@ -154,6 +168,11 @@ class SinkKind(Kind, Protocol):
     @property
     def section(self) -> type[SinkSection]: ...
 
+    @property
+    def holder(self) -> str:
+        """What no two sinks may share: a catalog, a schema."""
+        ...
+
     def settle(self, section: Any, *, base: Path) -> Address:
         """As for a source, once the placeholders of `for_each` are filled."""
         ...
@@ -214,10 +233,6 @@ class Kinds(Generic[K]):
         """The models of all kinds."""
         return [self[name].section for name in self.names]
 
-    def worker_modules(self) -> Iterator[str]:
-        """Those of all kinds."""
-        return (module for name in self.names for module in self[name].worker_modules)
-
     def __getitem__(self, name: str) -> K:
         found = self.find(name)
         if found is None:
@@ -229,6 +244,12 @@ def kind_of(dsn: str) -> str:
     """The kind of source that a DSN is of, as it begins: of those that fit the one that says most."""
     begins = [(begin, name) for name in SOURCES.names for begin in SOURCES[name].dsn_begins]
     return max((len(begin), name) for begin, name in begins if dsn.startswith(begin))[1]
+
+
+def worker_modules(source: str, sinks: Iterable[str]) -> tuple[str, ...]:
+    """What Spark's workers need of these kinds; of others that are installed nothing is loaded."""
+    kinds: list[Kind] = [SOURCES[source], *(SINKS[name] for name in sorted(set(sinks)))]
+    return tuple(dict.fromkeys(module for kind in kinds for module in kind.worker_modules))
 
 
 SOURCES: Kinds[SourceKind] = Kinds("truecut.sources")

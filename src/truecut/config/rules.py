@@ -115,8 +115,8 @@ FOR_EACH_NAME = Rule(
 DUPLICATE_SINK = Rule("TC1040", "Two sinks have the same name.", fix="Rename one.")
 SHARED_CATALOG = Rule(
     "TC1041",
-    "Two sinks would write into the same catalog.",
-    fix="Give each its own catalog, or make one sink of them that names the `tables` of both.",
+    "Two sinks would write into the same catalog or schema.",
+    fix="Give each its own, or make one sink of them that names the `tables` of both.",
 )
 SINK_IS_SOURCE = Rule(
     "TC1042", "A sink would write into the catalog that is the source.", fix="Give the sink its own catalog."

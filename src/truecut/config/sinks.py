@@ -1,6 +1,6 @@
 """Sinks as written become sinks as used: one each, or one for each line of a `for_each` file.
 
-Checks what sinks can do to each other: the same name, the same catalog.
+Checks what sinks can do to each other: the same name, the same place.
 """
 
 from __future__ import annotations
@@ -224,7 +224,8 @@ def refuse_shared_catalogs(
     for sink, place in sinks:
         identity = sink.address.identity(folders)
         if identity == source_identity:
-            message = "its catalog is the source's own; give the sink another"
+            holder = SINKS[sink.type].holder
+            message = f"its {holder} is the source's own; give the sink another"
             problems.append(place.problem(rules.SINK_IS_SOURCE, message))
         if identity in by_lake:
             problems.append(place.problem(rules.SHARED_CATALOG, _sharing(sink, *by_lake[identity])))
@@ -232,8 +233,8 @@ def refuse_shared_catalogs(
 
 
 def _sharing(sink: SinkSettings, other: SinkSettings, other_place: Place) -> str:
+    holder = SINKS[sink.type].holder
     shared = next((table for table in sink.modes if table in other.modes), None)
     if shared is not None:
-        where = "schema" if sink.type == "postgres" else "catalog"
-        return f"writes {show(shared)} into the same {where} as {other_place}; give it its own {where}"
-    return f"writes into the same catalog as {other_place}; make one sink of both, with the `tables` of both"
+        return f"writes {show(shared)} into the same {holder} as {other_place}; give it its own {holder}"
+    return f"writes into the same {holder} as {other_place}; make one sink of both, with the `tables` of both"

@@ -167,8 +167,7 @@ def _spark(shop: Shop) -> Iterator[Callable[[], Starting]]:
 
     def start() -> Starting:
         if not begun:
-            state = load(shop.file, environ=os.environ).state
-            begun.append(Starting(app="shop", master=None, conf={}, scratch=state))
+            begun.append(Starting.of(load(shop.file, environ=os.environ)))
         return begun[0]
 
     try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from truecut.config.kinds import SourceWords
 from truecut.core.state import Copy, Delivery, SinkState, Wave
 from truecut.errors import Fault, Retry
 from truecut.events import named, tell, tell_fault
@@ -24,8 +25,8 @@ _log = logging.getLogger(__name__)
 # --- steps of the machine -----------------------------------------------------------------------------
 
 
-def step(before: Delivery, after: Delivery) -> None:
-    """One step of the machine."""
+def step(before: Delivery, after: Delivery, words: SourceWords) -> None:
+    """One step of the machine. `words` are those of its source."""
     for number in after.waves.keys() - before.waves.keys():
         _begun(after.waves[number])
     if before.sinks is after.sinks:
@@ -38,7 +39,8 @@ def step(before: Delivery, after: Delivery) -> None:
     _taken_over(after, [name for name, (old, new) in changed.items() if _became_ours(old, new)])
     _failed({name: new.fault for name, (old, new) in changed.items() if new.failures > old.failures})
     _works_again([name for name, (old, new) in changed.items() if old.failures and not new.failures])
-    _read_again(_where(changed, lambda was, now: _is_unseeded(was, now) and not _is_asked_for(was, now)))
+    lost = _where(changed, lambda was, now: _is_unseeded(was, now) and not _is_asked_for(was, now))
+    _read_again(lost, words)
     _as_asked(_where(changed, lambda was, now: _is_unseeded(was, now) and _is_asked_for(was, now)))
     _held(after, _where(changed, lambda was, now: _status(was) != "held" and now.status == "held"))
     _goes_on(_where(changed, lambda was, now: _status(was) == "held" and now.status != "held"))
@@ -198,7 +200,7 @@ def _changed(who: str, before: Fault | None, after: Fault | None) -> None:
 # --- copies that are read again -----------------------------------------------------------------------
 
 
-def recovered(state: Delivery, receipts: Iterable[Receipt]) -> None:
+def recovered(state: Delivery, receipts: Iterable[Receipt], words: SourceWords) -> None:
     """Sinks have told their cursors: copies that stand there whole are to be seeded all the same."""
     lost: dict[str, list[str]] = {}
     for receipt in receipts:
@@ -209,7 +211,7 @@ def recovered(state: Delivery, receipts: Iterable[Receipt]) -> None:
             )
             if whole and receipt.epoch == sink.epoch and copy.status == "unseeded":
                 lost.setdefault(table, []).append(receipt.sink)
-    _read_again(lost)
+    _read_again(lost, words)
 
 
 def _is_whole(cursor: Cursor, table: str, fingerprint: str) -> bool:
@@ -219,9 +221,9 @@ def _is_whole(cursor: Cursor, table: str, fingerprint: str) -> bool:
     return whole and copy is not None and copy.fingerprint == fingerprint
 
 
-def _read_again(lost: Mapping[str, list[str]]) -> None:
+def _read_again(lost: Mapping[str, list[str]], words: SourceWords) -> None:
     for table, sinks in sorted(lost.items()):
-        tell_fault(_log, _gap(table, sinks), sinks=sinks, table=table)
+        tell_fault(_log, _gap(table, sinks, words), sinks=sinks, table=table)
 
 
 def _as_asked(again: Mapping[str, list[str]]) -> None:
@@ -230,10 +232,10 @@ def _as_asked(again: Mapping[str, list[str]]) -> None:
         tell(_log, logging.INFO, message, sinks=sinks, table=table)
 
 
-def _gap(table: str, sinks: list[str]) -> Fault:
+def _gap(table: str, sinks: list[str], words: SourceWords) -> Fault:
     return Fault(
         "TC3042",
         f"{table} is read again as a whole for {named(sinks)}: the source no longer has its history",
-        "None needed. Keep snapshots longer than a sink may lag, or say `on_gap: stop`.",
+        f"None needed. To prevent it, {words.keep}, or say `on_gap: stop`.",
         Retry.RETRYABLE,
     )

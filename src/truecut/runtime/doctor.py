@@ -154,16 +154,17 @@ def _table(survey: Survey, table: TableSettings, seen: Observation) -> Check:
 
 
 def _retention(pipeline: Pipeline, outlook: Outlook) -> Check:
+    keep = SOURCES[pipeline.source.type].words.keep
     findings = [
         found
         for sink in pipeline.sinks
         for table, mode in sink.modes.items()
-        if (found := _gap(outlook, sink.name, table, mode)) is not None
+        if (found := _gap(outlook, sink.name, table, mode, keep)) is not None
     ]
     return Check("retention", f"the oldest position is {outlook.seen.oldest}", findings)
 
 
-def _gap(outlook: Outlook, sink: str, table: str, mode: Mode) -> Finding | None:
+def _gap(outlook: Outlook, sink: str, table: str, mode: Mode, keep: str) -> Finding | None:
     """A copy whose place the source no longer has: a mirror is read again by itself, others stop."""
     copy = outlook.state.sinks[sink].copies.get(table)
     if copy is None:
@@ -172,14 +173,14 @@ def _gap(outlook: Outlook, sink: str, table: str, mode: Mode) -> Finding | None:
         fault = Fault(
             "TC2023",
             f"{table} at sink {sink} ({mode}): the source no longer has the history that it needs",
-            f"Resume it with `truecut resume FILE --table {table}`, and keep snapshots longer.",
+            f"Resume it with `truecut resume FILE --table {table}`. To prevent it, {keep}.",
         )
         return Finding(sink, fault)
     if copy.status == "unseeded" and outlook.reason(sink, table) == "gap":
         fault = Fault(
             "TC2024",
-            f"{table} at sink {sink} fell behind the oldest snapshot; the next run reads it again whole",
-            "None needed; keep snapshots longer than a sink may lag.",
+            f"{table} at sink {sink} has lost its place in the source; the next run reads it again whole",
+            f"None needed. To prevent it, {keep}.",
         )
         return Finding(sink, fault, "warning")
     return None

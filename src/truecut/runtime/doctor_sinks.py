@@ -79,7 +79,7 @@ def _shared_folder(name: str, other: str, folder: PurePath) -> Fault:
         "TC4020",
         f"{name} keeps its files in {place}, where {other} keeps its own; a clean-up of orphaned"
         " files in one lake would delete the other's",
-        "Give each catalog a `data_path` of its own, none inside another.",
+        "Give each a `data_path` of its own, none inside another.",
     )
 
 

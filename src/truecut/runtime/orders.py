@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from truecut.config.kinds import SOURCES
 from truecut.config.settings import Pipeline, SinkSettings, TableSettings, copy_fingerprint
 from truecut.core.delivery import CopyOrder, CopySettings, SinkOrder, SinkState, Wave
 from truecut.errors import Fault, Retry, TruecutError
@@ -91,6 +92,7 @@ class Planner:
                 orders=tuple(self._order(wave, window, sink, wave.sinks[sink.name]) for sink in sinks),
                 commit_all=wave.kind != "changes" or bool(window.faults) or bool(window.altered),
                 evidence=wanted_of(self.pipeline),
+                words=SOURCES[self.pipeline.source.type].words,
             ),
             sinks=sinks,
             slots=max(1, min(slots, len(sinks))),

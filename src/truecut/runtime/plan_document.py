@@ -71,7 +71,7 @@ class _Forecast:
                 "oldest": str(seen.oldest),
             },
             "tables": [_table(name, facts) for name, facts in self._facts.items()],
-            "creates": [*self._state_files(), *self._catalogs(), *self._tables()],
+            "creates": [*self._state_files(), *self._missing(), *self._tables()],
             "seeds": list(self._seeds()),
             "stops": list(self._stops()),
             "sinks": [self._sink(sink) for sink in self._pipeline.sinks],
@@ -89,7 +89,7 @@ class _Forecast:
             control = self._pipeline.control.reveal()
             yield _create("control", "postgres:***" if is_postgres(control) else control)
 
-    def _catalogs(self) -> Iterator[dict[str, Any]]:
+    def _missing(self) -> Iterator[dict[str, Any]]:
         for sink in self._pipeline.sinks:
             for kind, name in self._outlook.looks[sink.name].missing:
                 yield _create(kind, name, sink.name)

@@ -1,15 +1,16 @@
 """A source that answers, or of which it is said that it does not: the driver's questions have deadlines, too.
 
-A catalog server that says nothing would otherwise hold a thread of the runner for ever, without a word. Like
+A server that says nothing would otherwise hold a thread of the runner for ever, without a word. Like
 any deadline here it is one without progress.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
+from truecut.config.kinds import SourceWords
 from truecut.errors import Retry, TruecutError
 from truecut.model.position import Position
 from truecut.model.table import Mode, TableName, TableSchema
@@ -27,6 +28,7 @@ class PromptSource:
 
     source: Source
     deadline_ms: int
+    words: SourceWords = field(default_factory=SourceWords)
 
     def observe(self) -> Observation:
         return self._ask(self.source.observe)
@@ -62,7 +64,7 @@ class PromptSource:
             raise TruecutError(
                 "TC3043",
                 f"the source has not answered, and made no progress, for {self.deadline_ms / 1000:g} s",
-                fix="Check its catalog server and storage; it is asked again by itself.",
+                fix=f"Check {self.words.behind}; it is asked again by itself.",
                 retry=Retry.RETRYABLE,
             ) from None
         return answer

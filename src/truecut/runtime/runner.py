@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from truecut.config.kinds import SOURCES
 from truecut.config.settings import Pipeline
 from truecut.core import delivery
 from truecut.core.copies import wanted_whole
@@ -85,7 +86,9 @@ class Runner:
         self._on_turn = on_turn  # raises when there is no sense in going on
         self._clock = clock or Clock()
         self._view = View(pipeline, self._clock)
-        self._machine = Machine(Delivery(wanted(pipeline, accept=accept)), trace)
+        self._machine = Machine(
+            Delivery(wanted(pipeline, accept=accept)), trace, SOURCES[pipeline.source.type].words
+        )
         self._chance = chance or random.Random()
         self._times = Timetable(self._clock)
         self._background = background or Background()
@@ -329,7 +332,7 @@ class Runner:
         self._shown(receipts)
         self._leases.took_over(receipts)
         self._carry_out(delivery.recovered(self._state, receipts, **self._time_and_chance()))
-        announce.recovered(self._state, receipts)
+        announce.recovered(self._state, receipts, self._machine.words)
 
     def _shown(self, receipts: Sequence[Receipt]) -> None:
         if self._certifier is not None:

@@ -11,20 +11,23 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from truecut.config.kinds import worker_modules
 from truecut.errors import ExitCode, TruecutError
 from truecut.spark import archive
 from truecut.spark.jvm import TIDY_S, Jvm
-from truecut.spark.zygote import VARIABLE, Zygote
+from truecut.spark.zygote import MODULES, VARIABLE, Zygote
 from truecut.state_folder import SPARK_LOG, WAREHOUSE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from truecut.config.settings import Pipeline
 
 JAVA_MIN = 17
 _roles = threading.Lock()
@@ -66,9 +69,17 @@ def python_of(spark: SparkSession, role: str) -> Iterator[None]:
             del environment["TRUECUT_ROLE"]
 
 
-def open_session(*, app: str, master: str | None, conf: Mapping[str, str], scratch: Path) -> SparkSession:
+def open_session(
+    *,
+    app: str,
+    master: str | None,
+    conf: Mapping[str, str],
+    scratch: Path,
+    worker_modules: Sequence[str] = (),
+) -> SparkSession:
     """Start (or join) Spark. `scratch` receives the warehouse folder that Spark insists on."""
-    return Starting(app=app, master=master, conf=conf, scratch=scratch).session()
+    starting = Starting(app=app, master=master, conf=conf, scratch=scratch, worker_modules=worker_modules)
+    return starting.session()
 
 
 class Starting:
@@ -77,7 +88,15 @@ class Starting:
     In a process that has one already it is joined.
     """
 
-    def __init__(self, *, app: str, master: str | None, conf: Mapping[str, str], scratch: Path) -> None:
+    def __init__(
+        self,
+        *,
+        app: str,
+        master: str | None,
+        conf: Mapping[str, str],
+        scratch: Path,
+        worker_modules: Sequence[str] = (),  # what its Python workers need beside what all need
+    ) -> None:
         java_version = check_java()
         # Executors must run this very interpreter, or they pick whatever `python3` is first on the path.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -85,10 +104,12 @@ class Starting:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         from pyspark import SparkContext
 
+        modules = ",".join(worker_modules)
         self._settings = {
             "spark.app.name": f"truecut-{app}",
             "spark.master": master or default_master(),
             **_settings(scratch, java_options() + archive.options(java_version)),
+            f"spark.executorEnv.{MODULES}": modules,
             **conf,
         }
         self._log = scratch / SPARK_LOG
@@ -96,9 +117,23 @@ class Starting:
         self._jvm: Jvm | None = None
         self._zygote: Zygote | None = None
         if SparkContext._gateway is None:
-            self._zygote = Zygote() if _workers_are_here(self._settings) else None
-            environ = {VARIABLE: self._zygote.address} if self._zygote is not None else {}
+            self._zygote = Zygote(modules) if _workers_are_here(self._settings) else None
+            environ = {MODULES: modules}
+            if self._zygote is not None:
+                environ[VARIABLE] = self._zygote.address
             self._jvm = Jvm(self._settings, log=self._log, environ=environ)
+
+    @classmethod
+    def of(cls, pipeline: Pipeline) -> Starting:
+        """As its file says."""
+        spark = pipeline.spark
+        return cls(
+            app=pipeline.name,
+            master=spark.master,
+            conf=spark.conf,
+            scratch=pipeline.state,
+            worker_modules=worker_modules(pipeline.source.type, (sink.type for sink in pipeline.sinks)),
+        )
 
     def session(self, note: Callable[[str], None] = lambda _: None) -> SparkSession:
         """Wait for it; JvmEnded, or whatever Spark raises, when it does not start. `note` hears what for."""

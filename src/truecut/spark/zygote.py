@@ -26,6 +26,7 @@ from contextlib import suppress
 from select import select
 
 VARIABLE = "TRUECUT_ZYGOTE"
+MODULES = "TRUECUT_WORKER_MODULES"  # those of the kinds that the pipeline names
 _STREAMS = (0, 1, 2)
 _GOING_ON = b"y"
 _END_S = 10.0
@@ -37,7 +38,7 @@ _END_S = 10.0
 class Zygote:
     """The process, started at once; whoever connects meanwhile waits."""
 
-    def __init__(self) -> None:
+    def __init__(self, modules: str = "") -> None:
         self._folder = tempfile.mkdtemp(prefix="truecut-zygote-")  # nobody else may enter it
         self.address = os.path.join(self._folder, "socket")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -49,7 +50,8 @@ class Zygote:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,  # what it cannot do, the daemons do and say
                 pass_fds=(listener.fileno(),),
-                env={"OMP_NUM_THREADS": "1", **os.environ},  # as Spark's own daemons have it
+                # as Spark's own daemons have it
+                env={"OMP_NUM_THREADS": "1", **os.environ, MODULES: modules},
                 start_new_session=True,  # Ctrl-C in a terminal does not reach it
             )
         _alive.add(self)
@@ -113,9 +115,7 @@ def warm() -> None:
         "truecut.spark.wave.job",
     ):
         importlib.import_module(module)
-    from truecut.config.kinds import SINKS, SOURCES
-
-    for module in (*SOURCES.worker_modules(), *SINKS.worker_modules()):
+    for module in filter(None, os.environ.get(MODULES, "").split(",")):
         importlib.import_module(module)
     gc.collect()
     gc.freeze()  # a worker collects after each task: what all of them share is left alone, and stays shared

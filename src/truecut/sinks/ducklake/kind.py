@@ -40,6 +40,7 @@ class DuckLakeSinkKind:
 
     title = "DuckLake"
     section = DuckLakeSinkSection
+    holder = "catalog"
     worker_modules = ("truecut.sinks.ducklake.sink",)
 
     def check_engine(self) -> Check:

@@ -43,6 +43,7 @@ class PostgresSinkKind:
 
     title = "PostgreSQL"
     section = PostgresSinkSection
+    holder = "schema"
     worker_modules = ("truecut.sinks.postgres.sink",)
 
     def check_engine(self) -> Check:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from truecut.config.kinds import SourceWords
 from truecut.config.section import SourceSection, Text
 from truecut.config.settings import SourceSettings
 from truecut.lake import LakeAddress, check_engine, lake_of, parse_address, usable_catalog
@@ -43,6 +44,11 @@ class DuckLakeSourceKind:
 
     title = "DuckLake"
     section = DuckLakeSourceSection
+    words = SourceWords(
+        commits="snapshots",
+        behind="its catalog server and storage",
+        keep="keep snapshots longer than a sink may lag",
+    )
     dsn_begins = ("",)  # PATH, sqlite:PATH, postgres:CONNINFO
     knows_keys = False
     captured = False

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from truecut.config import units
-from truecut.config.kinds import Unusable
+from truecut.config.kinds import SourceWords, Unusable
 from truecut.config.secret import Secret
 from truecut.config.section import Section, Size, SourceSection, Text
 from truecut.config.settings import SourceSettings
@@ -79,6 +79,10 @@ class PostgresSourceKind:
 
     title = "PostgreSQL"
     section = PostgresSourceSection
+    words = SourceWords(
+        behind="its server and the journal",
+        keep="give `wal_budget`, `journal.bytes_max` and the sink's `hold` more room",
+    )
     dsn_begins = ("postgresql://", "postgres://")  # no catalog of a lake is written so
     knows_keys = True
     lists_tables = True

@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from truecut.certificate.segment import Wanted
 from truecut.certificate.unit_evidence import Basis, UnitEvidence
+from truecut.config.kinds import SourceWords
 from truecut.errors import Fault, Retry, TruecutError
 from truecut.model.order import Order
 from truecut.model.table import TableName
@@ -45,6 +46,7 @@ class Reading:
     orders: tuple[Order, ...]
     commit_all: bool = False  # also sinks without rows (seeds, idle cursors)
     evidence: Wanted | None = None  # of certificates
+    words: SourceWords = field(default_factory=SourceWords)
 
     @property
     def pieces(self) -> int:
@@ -111,7 +113,7 @@ class Reading:
                     who, lambda: self._read(piece, weigh, witness), deadline_s=deadline_ms / 1000
                 )
             except Late:
-                fault = _late(tables, deadline_ms)
+                fault = _late(tables, deadline_ms, self.words)
         if fault is not None:
             yield from self._aborted(piece, fault)
 
@@ -202,12 +204,12 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.Table:
     return pa.concat_tables([pa.Table.from_batches([batch]) for batch in batches], promote_options="default")
 
 
-def _late(tables: Sequence[str], deadline_ms: int) -> Fault:
+def _late(tables: Sequence[str], deadline_ms: int, words: SourceWords) -> Fault:
     table = ", ".join(tables)
     return Fault(
         "TC3041",
         f"{table} could not be read: the source made no progress for {deadline_ms / 1000:g} s",
-        "Check the source's catalog server and storage; it is tried again by itself.",
+        f"Check {words.behind}; it is tried again by itself.",
         Retry.RETRYABLE,
     )
 
