@@ -19,6 +19,7 @@ from truecut.pulse import LeftBehind, Pulse
 
 OWN_MAX = 3  # that hang, of one sink or one source
 ALL_MAX = 64  # that hang in this process; beyond it, only for those of whom none hangs
+CPU_SHARE = 0.01  # of a deadline: a thread that uses so much of a processor works
 POLL_S = 0.05
 _BOX_MAX = 4  # items that were made and not yet taken
 
@@ -70,7 +71,7 @@ class Work:
     def __init__(self, who: str, *, deadline_s: float) -> None:
         self._who = who
         self._deadline_s = deadline_s
-        self._pulse = Pulse()
+        self._pulse = Pulse(cpu_step_s=deadline_s * CPU_SHARE)
         self._felt = self._pulse.read()
         self._due = time.monotonic() + deadline_s
         self._ended = threading.Event()
