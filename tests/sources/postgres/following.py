@@ -204,7 +204,7 @@ class Follower:
             if column.id not in known and column.initial is not None:
                 text = column.initial.strip("'")
                 for row in held.rows.values():
-                    row[column.id] = int(text) if column.type.endswith("INTEGER") else text
+                    row[column.id] = int(text) if column.type.endswith(("INTEGER", "BIGINT")) else text
         held.schema = schema
 
     def _event(self, table: TableName, event: Mapping[str, Any]) -> None:

@@ -196,6 +196,32 @@ CASES = {
     "values rewritten, of a table with large ones": Case(
         LISTED, ("ALTER TABLE t ALTER n TYPE bigint USING n * 100",), "TC2153"
     ),
+    "a column dropped and made anew": Case(
+        LISTED,
+        (
+            "UPDATE narrow SET n = 5 WHERE id < 5",
+            "ALTER TABLE narrow DROP n",
+            "ALTER TABLE narrow ADD n int DEFAULT 7",
+        ),
+        "TC2153",
+    ),
+    "a column dropped and made anew within a transaction": Case(
+        LISTED,
+        (
+            "BEGIN; UPDATE narrow SET n = 5 WHERE id < 5; ALTER TABLE narrow DROP n;"
+            "ALTER TABLE narrow ADD n int; UPDATE narrow SET n = 6 WHERE id = 6; COMMIT",
+        ),
+        "TC2153",
+    ),
+    "a column dropped and made anew with another type": Case(
+        LISTED,
+        (
+            "UPDATE narrow SET n = 5 WHERE id < 5",
+            "ALTER TABLE narrow DROP n",
+            "ALTER TABLE narrow ADD n bigint DEFAULT 7",
+            "UPDATE narrow SET n = 9 WHERE id < 3",
+        ),
+    ),
     "a partition attached with rows": Case(
         LISTED,
         (
@@ -281,6 +307,7 @@ ALIKE = {
     "partitions by their own names for a while",
     "dropped and made anew",
     "values rewritten, of a table with large ones",
+    "a column dropped and made anew within a transaction",
     "a partition detached",
     "a label of an enum renamed",
 }

@@ -5,8 +5,9 @@ values may be others, or it was unlogged meanwhile), of partitions that are atta
 truncated by their own names. The catalog shows each of them afterwards, too, by a mark that nothing else
 changes: who put the table into its schema, which files it has (a TRUNCATE, which the log has, and VACUUM FULL
 leave the one of its large values), who attached a partition. Nor does it tell that values read otherwise: a
-label of an enum was renamed, a composite got another attribute, an address was a network before. Pure but for
-the questions at the end.
+label of an enum was renamed, a composite got another attribute, an address was a network before. Nor whose
+values are told that were captured when a column had already been made anew under its name and type: the new
+one's number shows that. Pure but for the questions at the end.
 """
 
 from __future__ import annotations
@@ -47,19 +48,24 @@ class Footing:
     parts: Mapping[int, Part] = field(default_factory=dict)
     empty: frozenset[int] = frozenset()  # partitions that came without rows of their own
     spelled: Mapping[str, str] = field(default_factory=dict)  # on what the texts of its values depend
+    columns: Mapping[str, int] = field(default_factory=dict)  # name and type → number, also of former ones
 
     def document(self) -> dict[str, Any]:
         """As JSON documents hold it."""
         parts = {str(oid): part.document() for oid, part in sorted(self.parts.items())}
         marks = {"oid": self.oid, "file": self.file, "toast": self.toast}
         more = {"schema": self.schema, "listed": self.listed, "spelled": dict(self.spelled)}
-        return {**marks, **more, "parts": parts}
+        return {**marks, **more, "columns": dict(self.columns), "parts": parts}
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Footing:
         """Read what `document` gave."""
         parts = {int(oid): Part(*part) for oid, part in document["parts"].items()}
         return cls(**{**document, "parts": parts})
+
+    def behind(self, before: Footing) -> Footing:
+        """With the columns that the same table had before: one of them may be made anew later."""
+        return replace(self, columns={**before.columns, **self.columns})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,9 @@ def shaken(before: Footing, now: Footing) -> Shaken | None:
         return Shaken("it was out of the schema that is published", events=True)
     if now.file != before.file and (now.toast != before.toast or not now.toast):
         return Shaken("it was rewritten, and its log does not tell what its rows became", not now.listed)
+    if any(now.columns.get(one, number) != number for one, number in before.columns.items()):
+        why = "a column was made anew under its name and type, and which of both was written to is not told"
+        return Shaken(why, events=True)
     why = _of_parts(before.parts, now) or _of_types(before.spelled, now.spelled)
     return None if why is None else Shaken(why, events=False)
 
@@ -167,6 +176,14 @@ WHERE atttypid = ANY('{cidr,inet,int4,oid,regclass,regcollation,regconfig,regdic
   regoper,regoperator,regproc,regprocedure,regrole,regtype}'::regtype[])
 """
 
+_COLUMNS = """
+SELECT a.attrelid::int8, format('%%s %%s %%s', a.atttypid::int8, a.atttypmod, a.attname), a.attnum::int8
+FROM pg_publication_tables p JOIN pg_namespace n ON n.nspname = p.schemaname
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+WHERE p.pubname = %(publication)s AND (%(only)s::oid IS NULL OR c.oid = %(only)s::oid)
+"""
+
 
 def footings(
     connection: Connection,
@@ -182,11 +199,18 @@ def footings(
     spelled: dict[int, dict[str, str]] = {}
     for root, what, mark in connection.execute(_SPELLED, arguments).fetchall():
         spelled.setdefault(root, {})[what] = mark or ""
+    columns: dict[int, dict[str, int]] = {}
+    for root, what, number in connection.execute(_COLUMNS, arguments).fetchall():
+        columns.setdefault(root, {})[what] = number
     trees: dict[TableName, list[Any]] = {}
     for row in rows:
         trees.setdefault(TableName(row[0], row[1]), []).append(row)
     return {
-        name: replace(_footing(connection, tree, known.get(name)), spelled=spelled.get(tree[0][2], {}))
+        name: replace(
+            _footing(connection, tree, known.get(name)),
+            spelled=spelled.get(tree[0][2], {}),
+            columns=columns.get(tree[0][2], {}),
+        )
         for name, tree in trees.items()
     }
 

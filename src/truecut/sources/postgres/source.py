@@ -348,14 +348,11 @@ class CapturedSource:
         return catalog is not None and name not in catalog.relations and upto >= catalog.lsn - 1
 
     def _resolved(self, extent: Extent, one: Wanted, number: int) -> Relation | Fault:
-        """By what the table was before, in this process's memory or further back in the journal."""
+        """By what the table was before."""
         found = shape.resolved(self._schemas[number], None)
         if not isinstance(found, Fault):
             return found
-        known = self._known.get((one.read.name, one.after))
-        before = None if known is None else known.relation
-        before = before or self._catalog_before(one) or self._seen_before(extent, one)[0]
-        return shape.resolved(self._schemas[number], before)
+        return shape.resolved(self._schemas[number], self._before(extent, one))
 
     def _catalog_before(self, one: Wanted) -> Relation | None:
         """As the catalog had it at some place at or before the table's own."""

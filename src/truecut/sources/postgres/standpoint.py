@@ -64,7 +64,7 @@ def after_look(
         found = Shaken(AWAY, events=True) if footing.oid in former else None
         former = (*(oid for oid in former if oid != footing.oid), known.footing.oid)
     else:
-        found = shaken(known.footing, footing)
+        found, footing = shaken(known.footing, footing), footing.behind(known.footing)
     now = replace(known, lsn=lsn, footing=footing, former=former)
     if found is None:
         return now, None
