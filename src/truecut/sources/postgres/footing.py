@@ -22,6 +22,7 @@ from truecut.model.table import TableName
 from truecut.sources.postgres.server import Address, Connection
 
 LOCK_MS = 500
+MADE_ANEW = "a column was made anew under its name and type, and which of both was written to is not told"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,7 @@ def shaken(before: Footing, now: Footing) -> Shaken | None:
     if now.file != before.file and (now.toast != before.toast or not now.toast):
         return Shaken("it was rewritten, and its log does not tell what its rows became", not now.listed)
     if any(now.columns.get(one, number) != number for one, number in before.columns.items()):
-        why = "a column was made anew under its name and type, and which of both was written to is not told"
-        return Shaken(why, events=True)
+        return Shaken(MADE_ANEW, events=True)
     why = _of_parts(before.parts, now) or _of_types(before.spelled, now.spelled)
     return None if why is None else Shaken(why, events=False)
 
