@@ -145,14 +145,16 @@ def events_of(stream: Stream, messages: Ints, relation: Relation, rows: Rows) ->
 
 
 def _moved(stream: Stream, relation: Relation, rows: Rows) -> Flags:
-    """Which messages are updates of the key."""
+    """Which messages are updates of the key. NULL is a value of its own, where the old row tells it."""
     moved = np.zeros(len(rows.old_of), np.bool_)
     both = np.flatnonzero((rows.old_of >= 0) & (rows.new_of >= 0))
     for number, column in enumerate(relation.columns):
         if column.name in relation.key and len(both):
             before = gather(stream, rows.old.columns[number], Selection(rows.old_of[both]))
             after = gather(stream, rows.new.columns[number], Selection(rows.new_of[both]))
-            moved[both] |= np.asarray(pc.not_equal(before, after).fill_null(False))
+            told = (rows.marks[both] == _OLD) | column.identity
+            one_is_null = pc.not_equal(before.is_null(), after.is_null())
+            moved[both] |= told & np.asarray(pc.not_equal(before, after).fill_null(one_is_null))
     return moved
 
 
