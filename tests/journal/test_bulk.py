@@ -26,6 +26,7 @@ from truecut.config.secret import Secret
 from truecut.errors import TruecutError
 from truecut.journal.frame import whole
 from truecut.journal.record import Damaged, Record
+from truecut.journal.replicated import bulk as bulk_server
 from truecut.journal.replicated import node_server
 from truecut.journal.replicated.bulk import SECRET_BYTES, BulkServer, Pieces, fetch
 from truecut.journal.replicated.node import Node
@@ -220,6 +221,30 @@ def test_a_slow_reader_is_waited_for_within_bounds(bulk: BulkServer, node: Node)
     rest = [*first, *(record for _, some in slow for record in some)]
     assert rest == records[1:]
     assert header.first == HOME.first + 1
+
+
+def test_a_reader_that_takes_nothing_any_more_makes_room(
+    monkeypatch: pytest.MonkeyPatch, node: Node
+) -> None:
+    """It has shown its ticket and holds the only place there is; the next one gets it, and everything."""
+    monkeypatch.setattr(bulk_server, "CONNECTIONS_MAX", 1)
+    monkeypatch.setattr(bulk_server, "UNTAKEN_S", 0.5)
+    records = _written(node, [_records(8, (LARGE_BYTES,)) for _ in range(LARGE // 8)], known=LARGE)
+    bulk = BulkServer(ANYWHERE)
+
+    def read() -> list[Record] | None:
+        with suppress(OSError, Damaged):  # no place yet
+            found = fetch(HOST, _promise(bulk, node, after=0, upto=LARGE))
+            return [record for _, some in found for record in some]
+        return None
+
+    try:
+        stopped = fetch(HOST, _promise(bulk, node, after=0, upto=LARGE))
+        next(stopped)
+        until(lambda: (found := read()) is not None and found == records)
+        stopped.close()
+    finally:
+        bulk.close()
 
 
 @pytest.fixture

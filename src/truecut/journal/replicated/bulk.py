@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import select
 import socket
 import threading
 import time
@@ -35,6 +36,7 @@ SHOW_S = 5.0  # from the connection until it is shown
 CONNECT_S = 2.0
 STALL_S = 10.0  # without a byte, until the reader asks elsewhere
 CONNECTIONS_MAX = 64
+UNTAKEN_S = 60.0  # without a byte that the reader takes, until its place is somebody else's; it may ask again
 _BUFFER_BYTES = 64 << 10  # small: a large payload is received where it stays
 
 Pieces = Callable[[], Iterator[Piece]]
@@ -50,7 +52,8 @@ class _Promised:
 
 
 class BulkServer:
-    """A node's port for it, with a thread for each reader. A slow reader holds up nobody but its thread."""
+    """A node's port for it, with a thread for each reader. A slow reader holds up nobody but its thread; one
+    that takes nothing for long loses it."""
 
     def __init__(self, listen: Address) -> None:
         family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
@@ -109,13 +112,13 @@ class BulkServer:
             promised = self._taken(shown.read(SECRET_BYTES))
         if promised is None:
             return
-        connection.settimeout(None)  # a slow reader has its time
-        connection.sendall(promised.proof)
+        connection.setblocking(False)
+        _send_bytes(connection, promised.proof)
         for piece in promised.pieces():
             if isinstance(piece, Run):
                 _send_run(connection, piece)
             else:
-                connection.sendall(piece)
+                _send_bytes(connection, piece)
 
     def _taken(self, ticket: bytes) -> _Promised | None:
         """Once."""
@@ -124,13 +127,34 @@ class BulkServer:
         return found if found is not None and found.until > time.monotonic() else None
 
 
+def _send_bytes(connection: socket.socket, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        try:
+            rest = rest[connection.send(rest) :]
+        except BlockingIOError:
+            _wait_for_reader(connection)
+
+
 def _send_run(connection: socket.socket, run: Run) -> None:
     at, end = run.offset, run.offset + run.size
     while at < end:
-        sent = os.sendfile(connection.fileno(), run.file.fileno(), at, end - at)
+        try:
+            sent = os.sendfile(connection.fileno(), run.file.fileno(), at, end - at)
+        except BlockingIOError:
+            _wait_for_reader(connection)
+            continue
         if not sent:
             raise OSError("the file is shorter than it was")
         at += sent
+
+
+def _wait_for_reader(connection: socket.socket) -> None:
+    """A slow one has its time: as long as it takes something."""
+    waiting = select.poll()
+    waiting.register(connection, select.POLLOUT)
+    if not waiting.poll(UNTAKEN_S * 1000):
+        raise TimeoutError("the reader takes nothing")
 
 
 def fetch(host: str, told: Message) -> Iterator[tuple[Header, Iterator[Record]]]:
