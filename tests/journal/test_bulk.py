@@ -223,9 +223,7 @@ def test_a_slow_reader_is_waited_for_within_bounds(bulk: BulkServer, node: Node)
     assert header.first == HOME.first + 1
 
 
-def test_a_reader_that_takes_nothing_any_more_makes_room(
-    monkeypatch: pytest.MonkeyPatch, node: Node
-) -> None:
+def test_a_reader_that_takes_nothing_any_more_makes_room(monkeypatch: pytest.MonkeyPatch, node: Node) -> None:
     """It has shown its ticket and holds the only place there is; the next one gets it, and everything."""
     monkeypatch.setattr(bulk_server, "CONNECTIONS_MAX", 1)
     monkeypatch.setattr(bulk_server, "UNTAKEN_S", 0.5)
