@@ -240,7 +240,6 @@ def test_a_reader_that_takes_nothing_any_more_makes_room(monkeypatch: pytest.Mon
         stopped = fetch(HOST, _promise(bulk, node, after=0, upto=LARGE))
         next(stopped)
         until(lambda: (found := read()) is not None and found == records)
-        stopped.close()
     finally:
         bulk.close()
 
