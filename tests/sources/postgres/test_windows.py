@@ -7,6 +7,7 @@ import pickle
 import random
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -211,8 +212,8 @@ def test_a_window_ends_before_its_tables_change(piped: Piped) -> None:
 
 
 def test_two_schemas_in_one_transaction_are_told_in_the_later_ones_columns(piped: Piped) -> None:
-    """Rows that were written before the column came have NULL there, as at the source; where they got a value
-    that the log does not have, the table stops, and the other one goes on."""
+    """Rows that were written before the column came have what it began with there, as at the source; where they
+    got a value that the log does not have, the table stops, and the other one goes on."""
     source = piped.source()
     at = piped.begin(source)
     with piped.connect() as connection:
@@ -220,18 +221,22 @@ def test_two_schemas_in_one_transaction_are_told_in_the_later_ones_columns(piped
             "BEGIN; INSERT INTO orders VALUES (1, 'a', 'b'); "
             "INSERT INTO orders SELECT n, 'l', repeat('y', 900) FROM generate_series(5000, 6200) n; "
             "ALTER TABLE orders ADD COLUMN n int; INSERT INTO orders VALUES (2, 'a', 'b', 9); "
-            "DELETE FROM orders WHERE id >= 5000; COMMIT"
+            "DELETE FROM orders WHERE id >= 5000; ALTER TABLE orders ADD COLUMN m numeric(9,2) DEFAULT 7.5; "
+            "ALTER TABLE orders ADD COLUMN o int[] DEFAULT '{1,2}'; INSERT INTO orders VALUES (3); COMMIT"
         )
     piped.capture()
     mirror = Mirror({ORDERS: ("id",), LINES: ("b", "a")})
     follow(piped, source, mirror, at, source.observe().head)
-    assert mirror.content(ORDERS, ("id", "n")) == [(1, None), (2, 9)]
+    with piped.connect() as connection:
+        rows = connection.execute("SELECT id, n, m, o FROM orders ORDER BY id").fetchall()
+    assert rows[0] == (1, None, Decimal("7.50"), [1, 2])
+    assert mirror.content(ORDERS, ("id", "n", "m", "o")) == rows
     at = source.observe().head
     with piped.connect() as connection:
         connection.execute(
-            "BEGIN; INSERT INTO orders VALUES (3, 'a', 'b', 1); "
-            "ALTER TABLE orders ADD COLUMN m int DEFAULT random() * 1000; "
-            "INSERT INTO orders VALUES (4, 'a', 'b', 9, 9); "
+            "BEGIN; INSERT INTO orders VALUES (4, 'a', 'b', 1); "
+            "ALTER TABLE orders ADD COLUMN r int DEFAULT random() * 1000; "
+            "INSERT INTO orders VALUES (5, 'a', 'b', 9); "
             'INSERT INTO "Lines of ""it""" VALUES (1, \'b\', 2); COMMIT'
         )
     piped.capture()
@@ -247,7 +252,7 @@ def test_tables_at_different_places_end_at_one_that_none_has_passed(piped: Piped
     start = piped.begin(source)
     with piped.connect() as connection:
         connection.execute("INSERT INTO orders VALUES (1, 'a', 'b')")
-        connection.execute("ALTER TABLE orders ADD COLUMN n int")
+        connection.execute("ALTER TABLE orders ADD COLUMN n int DEFAULT 5")
         connection.execute("INSERT INTO orders VALUES (2, 'a', 'b', 6)")
         connection.execute('INSERT INTO "Lines of ""it""" VALUES (1, \'b\', 2)')
     piped.capture()
@@ -267,7 +272,7 @@ def test_tables_at_different_places_end_at_one_that_none_has_passed(piped: Piped
     assert [column.name for column in orders.columns] == ["id", "what", "big", "n"]
     mirror = Mirror({ORDERS: ("id",), LINES: ("b", "a")})
     mirror.apply(window)
-    assert mirror.content(ORDERS, ("id", "n"))[:2] == [(1, None), (2, 6)]
+    assert mirror.content(ORDERS, ("id", "n"))[:2] == [(1, 5), (2, 6)]
     assert (1, "b", 2) not in mirror.content(LINES, ("a", "b", "v")), "it stands behind that"
     least = WindowLimits(rows_max=1, bytes_max=1 << 30, not_before=later)
     assert piped.window(piped.source_seen(), start, head, least).upto >= later

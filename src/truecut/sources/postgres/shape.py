@@ -17,6 +17,7 @@ from truecut.sources.contract import TableRead
 from truecut.sources.postgres.faults import identifier
 from truecut.sources.postgres.relation import NUMBER_UNKNOWN, Relation, RelationColumn
 from truecut.sources.postgres.types import table_schema, value_type
+from truecut.sources.postgres.values import Unfit
 
 TABLE_MISSING = "TC2120"
 COLUMN_MISSING = "TC2121"
@@ -89,28 +90,42 @@ def _faults(table: TableRead, relation: Relation, modes: frozenset[Mode]) -> Ite
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """For each column that is delivered, which of a version's columns it is; None where there is none."""
+    """For each column that is delivered, which of a version's columns it is; or what rows of that version have
+    in it where there is none: an array of one value."""
 
-    sources: tuple[int | None, ...]
+    sources: tuple[int | pa.Array, ...]
     names: tuple[str, ...]
-    types: tuple[pa.DataType, ...]
 
 
 def projection(version: Relation, target: Relation) -> Projection | Fault:
     """From a version of a relation to the one that is delivered; a fault where no row of it can be told."""
     if version.oid != target.oid:
         return replaced(target.name)
-    found: list[int | None] = []
-    for column in target.columns:
-        number = _find(version, column)
-        if number is None:
-            if column.filled:
-                return _within(target.name, column.name)
-        elif value_type(version.columns[number]).arrow != value_type(column).arrow:
-            return _within(target.name, column.name)
-        found.append(number)
-    types = tuple(value_type(column).arrow for column in target.columns)
-    return Projection(tuple(found), tuple(column.name for column in target.columns), types)
+    found = [_source(version, column) for column in target.columns]
+    names = tuple(column.name for column in target.columns)
+    for source, name in zip(found, names, strict=True):
+        if source is None:
+            return _within(target.name, name)
+    return Projection(tuple(found), names)
+
+
+def _source(version: Relation, column: RelationColumn) -> int | pa.Array | None:
+    number = _find(version, column)
+    if number is None:
+        return _initial(column)
+    alike = value_type(version.columns[number]).arrow == value_type(column).arrow
+    return number if alike else None
+
+
+def _initial(column: RelationColumn) -> pa.Array | None:
+    """None where nobody can tell it, or its type does not hold it: a default of NaN."""
+    if column.filled:
+        return None
+    text = None if column.initial is None else column.initial.encode()
+    try:
+        return value_type(column).read(pa.array([text], pa.binary()))
+    except Unfit:
+        return None
 
 
 def _find(version: Relation, wanted: RelationColumn) -> int | None:

@@ -170,13 +170,14 @@ def _delivered(rows: pa.RecordBatch, version: Relation, how: Projection, *, keep
             arrays.append(array)
     before, after = rows.column(change.BEFORE), rows.column(change.AFTER)
     any_deleted = bool(pc.any(deletes).as_py())
-    for name, number, kind in zip(how.names, how.sources, how.types, strict=True):
-        fields.append(pa.field(name, kind))
-        arrays.append(
-            pa.nulls(rows.num_rows, kind)
-            if number is None
-            else _values(before, after, number, deletes if any_deleted else None)
+    for name, source in zip(how.names, how.sources, strict=True):
+        array = (
+            _values(before, after, source, deletes if any_deleted else None)
+            if isinstance(source, int)
+            else source.take(_where_told(rows))
         )
+        fields.append(pa.field(name, array.type))
+        arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
@@ -184,6 +185,14 @@ def _values(before: pa.Array, after: pa.Array, number: int, deletes: pa.Array | 
     """A delete's are those before it, all others those after."""
     new = pc.struct_field(after, [number])
     return new if deletes is None else pc.if_else(deletes, pc.struct_field(before, [number]), new)
+
+
+def _where_told(rows: pa.RecordBatch) -> pa.Array:
+    """The number of the one initial value for events that tell a whole row, of which it is a part."""
+    keyed = pc.equal(rows.column(change.IMAGE), pa.scalar(change.KEY_IMAGE, pa.uint8()))
+    whole = pc.and_not(rows.column(change.BEFORE).is_valid(), keyed)
+    told = np.asarray(pc.or_(rows.column(change.AFTER).is_valid(), whole))
+    return pa.array(np.zeros(len(told), np.int64), mask=~told)
 
 
 def _optional(
@@ -204,7 +213,7 @@ def _absent_names(numbers: pa.ListArray, how: Projection) -> pa.ListArray:
     if numbers.null_count == len(numbers):
         return pa.nulls(len(numbers), pa.list_(pa.string()))
     name_of = {
-        number: name for name, number in zip(how.names, how.sources, strict=True) if number is not None
+        source: name for name, source in zip(how.names, how.sources, strict=True) if isinstance(source, int)
     }
     named = [
         None if row is None else [name_of[number] for number in row if number in name_of]
@@ -218,7 +227,7 @@ def _told_key_alone(
 ) -> pa.ListArray:
     """Deletes that carry the key: all other columns are absent."""
     pairs = zip(how.names, how.sources, strict=True)
-    others = [name for name, n in pairs if n is None or not version.columns[n].identity]
+    others = [name for name, n in pairs if not isinstance(n, int) or not version.columns[n].identity]
     chosen = np.asarray(untold)
     return pa.array(
         [others if one else names for one, names in zip(chosen, absent.to_pylist(), strict=True)],
