@@ -212,8 +212,8 @@ def test_a_window_ends_before_its_tables_change(piped: Piped) -> None:
 
 
 def test_two_schemas_in_one_transaction_are_told_in_the_later_ones_columns(piped: Piped) -> None:
-    """Rows that were written before the column came have what it began with there, as at the source; where they
-    got a value that the log does not have, the table stops, and the other one goes on."""
+    """Rows that were written before the column came have there what it began with, as at the source; where
+    they got a value that the log does not have, the table stops, and the other one goes on."""
     source = piped.source()
     at = piped.begin(source)
     with piped.connect() as connection:
