@@ -90,8 +90,8 @@ def _faults(table: TableRead, relation: Relation, modes: frozenset[Mode]) -> Ite
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """For each column that is delivered, which of a version's columns it is; where there is none, what rows of
-    that version have in it: an array of one value."""
+    """For each column that is delivered, which of a version's columns it is; where there is none, what rows
+    of that version have in it: an array of one value."""
 
     sources: tuple[int | pa.Array, ...]
     names: tuple[str, ...]
