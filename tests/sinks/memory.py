@@ -15,7 +15,18 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from truecut.errors import Fault, Retry
-from truecut.model.change import DELETE, INSERT, OP, OP_NAMES, PLACE, SEQ, TRANSACTION, TRUNCATE, UNCHANGED
+from truecut.model.change import (
+    DELETE,
+    INSERT,
+    OP,
+    OP_NAMES,
+    PLACE,
+    SEQ,
+    TRANSACTION,
+    TRUNCATE,
+    UNCHANGED,
+    UPDATE,
+)
 from truecut.model.cursor import CopyState, Cursor, Hold
 from truecut.model.order import Counts, Order, Receipt, Rejected, TableOrder
 from truecut.model.position import Position
@@ -28,6 +39,8 @@ UNFIT = Fault("TC3023", "its keys are not as the repair says", "Verify again.")
 NULL_KEY, REPEATED_KEY = Hold("TC3021", "a key has no value"), Hold("TC3020", "a key occurs twice")
 CONTRADICTION = Hold("TC3023", "its keys are not as the changes say")
 UNTOLD = Hold("TC3038", "nobody knows some of its values")
+NEVER = "no sink of this kind takes this"
+LENIENT = ("contradictions pass", "first wins")  # faults that must not be told by a contradiction
 MISSING = object()  # in place of a value that nobody has told yet
 Values = dict[str, Any]
 
@@ -69,7 +82,8 @@ class MemorySink(Sink[MemoryStaged]):
 
     def recover(self, *, epoch: int, token: int) -> Receipt:
         with self.store.lock:
-            cursor = self.store.cursor or Cursor(None, token)
+            new = Position(1, 0) if self.fault == "a new sink has a place" else None
+            cursor = self.store.cursor or Cursor(new, token)
             if cursor.token > token and self.fault != "takeover by anybody":
                 return _fenced(epoch, cursor.token)
             self.store.cursor = replace(cursor, token=token)
@@ -78,12 +92,17 @@ class MemorySink(Sink[MemoryStaged]):
     def stage(self, order: Order, packets: Iterator[Packet]) -> MemoryStaged:
         rows: dict[str, list[Row]] = {}
         stops: dict[str, Hold] = {}
+        rejected: list[Rejected] = []
         for packet in packets:
             if packet.fault is not None:
                 stops[packet.table] = Hold(packet.fault.code, packet.fault.message)
             elif packet.rows is not None:
-                rows.setdefault(packet.table, []).extend(packet.rows.to_pylist())
-        staged = MemoryStaged(rows, stops)
+                found = packet.rows.to_pylist()
+                taken = [row for row in found if NEVER not in row.values()]
+                rows.setdefault(packet.table, []).extend(taken)
+                refused = [row for row in found if row not in taken and self.fault != "rejected in silence"]
+                rejected += [_rejected(order, packet.table, row) for row in refused]
+        staged = MemoryStaged(rows, stops, tuple(rejected))
         if self.fault == "staging writes":
             self.commit(order, staged)
         return staged
@@ -113,6 +132,14 @@ class MemorySink(Sink[MemoryStaged]):
         if self.fault == "what was left counts":
             rows = {name: [r for t in self.store.places.values() for r in t.to_pylist()] for name in rows}
         return MemoryStaged(rows, {name: Hold(one.code, one.message) for name, one in stops.items()})
+
+    def apply_parts(
+        self, order: Order, parts: Sequence[Part], stops: Mapping[str, Fault], **beside: Any
+    ) -> Receipt:
+        if self.fault == "a piece that failed is passed over":
+            parts = [part for part in parts if part.fault is None]
+            beside["pieces"] = len(parts)
+        return super().apply_parts(order, parts, stops, **beside)
 
     def commit(self, order: Order, staged: MemoryStaged) -> Receipt:
         with self.store.lock:
@@ -167,6 +194,8 @@ class MemorySink(Sink[MemoryStaged]):
     def _write(self, name: str, one: TableOrder, rows: Sequence[Row]) -> tuple[Hold | None, Counts]:
         ordered = sorted(rows, key=lambda row: (row[PLACE], row[SEQ]), reverse=self.fault == "first wins")
         if one.mode == "append":
+            if self.fault == "append keeps the latest":
+                ordered = list({row["id"]: row for row in ordered}.values())
             generation = one.leaves.at.generation
             self.store.logs.setdefault(name, []).extend(_logged(row, generation) for row in ordered)
             return None, Counts(puts=len(ordered))
@@ -201,7 +230,13 @@ class MemorySink(Sink[MemoryStaged]):
                 after = {}
                 continue
             known = row["id"] in after
-            if one.kind in ("changes", "repair") and known == (row[OP] == INSERT) and not self.fault:
+            if not known and row[OP] == UPDATE and self.fault == "what is not there is passed over":
+                continue
+            if (
+                one.kind in ("changes", "repair")
+                and known == (row[OP] == INSERT)
+                and self.fault not in LENIENT
+            ):
                 return None
             old = after.pop(row["id"], None)
             if row[OP] == DELETE:
@@ -226,6 +261,7 @@ class MemoryBench:
     """A store of its own; looked at as it is."""
 
     name: str = "memory"
+    never: str | None = NEVER
     store: Store = field(default_factory=Store)
     fault: str = ""
 
@@ -258,6 +294,10 @@ def _logged(row: Row, generation: int) -> tuple[Any, ...]:
     place = str(Position(generation, row[PLACE]))
     said = row.get(TRANSACTION) or place, row.get(UNCHANGED) or None
     return place, f"{row[SEQ]:016X}", OP_NAMES[row[OP]], row["id"], row["value"], *said
+
+
+def _rejected(order: Order, table: str, row: Row) -> Rejected:
+    return Rejected(table, Position(order.upto.generation, row[PLACE]), row[SEQ], "X4001")
 
 
 def _fenced(epoch: int, newer: int) -> Receipt:

@@ -72,11 +72,11 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Rows written for one table, and what is known of them."""
+    """Rows written for one table. Their digests are not here: the copy's head of evidence in the receipt's
+    cursor tells them (`certificate/segment.py`)."""
 
     puts: int = 0
     deletes: int = 0
-    digest: str = ""  # of the rows, where somebody asked for it
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,11 @@ class SinkBench(Protocol):
         """Of the back end, for the record of which laws ran."""
         ...
 
+    @property
+    def never(self) -> str | None:
+        """A value that this sink can never take; None: it takes them all."""
+        ...
+
     def sink(self) -> Sink[Any]:
         """Another handle of the same destination, called `acme`."""
         ...

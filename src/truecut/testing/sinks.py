@@ -297,6 +297,19 @@ def test_a_hold_that_was_lifted_does_not_come_back(bench: SinkBench) -> None:
     assert bench.sink().apply(lifted, iter([])).outcome == "already"
 
 
+def test_what_a_sink_can_never_take_is_told_and_the_rest_is_applied(bench: SinkBench) -> None:
+    """Named in the receipt by its id, never by its values. Who takes every value has nothing to tell."""
+    if bench.never is None:
+        return
+    seeded(bench)
+    window = [(INSERT, 5, 8, bench.never), (INSERT, 5, 9, "z")]
+    receipt = applied(bench.sink().apply(order(4, 5, t=changes()), packets(t=window)))
+    told = [(one.table, one.position, one.seq) for one in receipt.rejected]
+    assert (told, bench.never in repr(receipt)) == ([("main.t", position(5), 0)], False)
+    assert bench.rows("t") == [*SEEDED, (9, "z")]
+    assert copy_of(receipt).at == position(5)
+
+
 # --- staging, and what an order says beside its rows --------------------------------------------------
 
 
