@@ -4,68 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from tests.cli.commands import truecut
-from tests.config import foreign_folder
+from tests.config import foreign_folder, foreign_shelf
 from tests.config.pipelines import MINIMAL
 from tests.e2e.process import started
 from tests.e2e.world import eventually
+from tests.sinks import memory
 from tests.sinks.world import read
 from truecut.lake import parse_address
 from truecut.model.change import DELETE, INSERT, OP, UPDATE
 
-MODULE = """
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
-
-from truecut.config.kinds import Unusable
-from truecut.config.section import SinkSection, Text
-
-
-class ShelfSection(SinkSection):
-    type: Literal["shelf"]
-    label: Text
-
-
-@dataclass(frozen=True)
-class ShelfAddress:
-    label: str
-
-    def identity(self, folders):
-        return ("shelf", self.label)
-
-    def folders(self):
-        return iter(())
-
-    def data_folder(self):
-        return None
-
-    def places(self):
-        return iter(())
-
-
-class ShelfKind:
-    title = "a shelf"
-    section = ShelfSection
-    holder = "label"
-    worker_modules = ()
-
-    def settle(self, section, *, base):
-        if section.label == "broken":
-            raise Unusable("label", "no such shelf")
-        return ShelfAddress(section.label)
-
-    def called(self, address, table):
-        return table
-
-
-KIND = ShelfKind()
-"""
 RUIN = "import a_client_that_is_not_installed\nKIND = None\n"
 SINK = "{name: copy, type: ducklake, catalog: ./copy.ducklake}"
 
@@ -84,7 +38,15 @@ def install(site: Path, module: str, text: str, *, group: str, kind: str) -> Pat
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
     """A sink that can be named."""
-    return install(tmp_path / "site", "foreign_shelf", MODULE, group="truecut.sinks", kind="shelf")
+    return install_shelf(tmp_path / "site")
+
+
+def install_shelf(site: Path) -> Path:
+    """Two modules of one package."""
+    shelf = Path(foreign_shelf.__file__).read_text().replace("tests.sinks.memory", "foreign_memory")
+    install(site, "foreign_shelf", shelf, group="truecut.sinks", kind="shelf")
+    (site / "foreign_memory.py").write_text(Path(memory.__file__).read_text())
+    return site
 
 
 @pytest.mark.parametrize(
@@ -107,10 +69,10 @@ def test_a_foreign_sink_is_validated_by_its_own_section(
     assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr
 
 
-def test_a_foreign_source_is_carried(tmp_path: Path) -> None:
+def test_a_foreign_source_is_carried_to_a_foreign_sink(tmp_path: Path) -> None:
     """A whole run: seed and changes are planned by its driver's side, its tasks are read by Spark's workers,
-    and the sink holds exactly what its files say. A kind that is installed beside it and cannot be loaded is
-    nobody's concern."""
+    and the sinks, somebody's and ours, hold exactly what its files say. A kind that is installed
+    beside them and cannot be loaded is nobody's concern."""
     site = install(
         tmp_path / "site",
         "foreign_folder",
@@ -118,12 +80,14 @@ def test_a_foreign_source_is_carried(tmp_path: Path) -> None:
         group="truecut.sources",
         kind="folder",
     )
-    install(tmp_path / "site", "foreign_ruin", RUIN, group="truecut.sinks", kind="ruin")
+    install_shelf(site)
+    install(site, "foreign_ruin", RUIN, group="truecut.sinks", kind="ruin")
     environ = {"PYTHONPATH": os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])}
     source = "{type: ducklake, catalog: ./source.ducklake}"
     document = MINIMAL.replace(source, "{type: folder, path: ./notes}").replace("main.events", "main.notes")
     (tmp_path / "pipeline.yaml").write_text(
         document.replace("./copy.ducklake", '"sqlite:copy.db", data_path: ./data')
+        + "    - {name: acme, type: shelf, label: north}\n"
     )
     (tmp_path / "notes").mkdir()
     commit(tmp_path, 1, (INSERT, 1, "one"), (INSERT, 2, "two"))
@@ -147,8 +111,11 @@ def commit(folder: Path, place: int, *changes: tuple[int, int, str]) -> None:
 
 
 def held(folder: Path) -> list[tuple[int, str]] | None:
-    """What the sink holds, as plain duckdb reads it; None before it is there."""
+    """What both sinks hold, as plain duckdb and the file tell; None before it is the same."""
     try:
-        return read(parse_address("sqlite:copy.db", "data", base=folder), "notes")
-    except duckdb.Error:
+        copy = read(parse_address("sqlite:copy.db", "data", base=folder), "notes")
+        _, mirrors, _ = pickle.loads((folder / "north").read_bytes())
+        shelf = [(row["id"], row["text"]) for _, row in sorted(mirrors["main.notes"].items())]
+    except (duckdb.Error, FileNotFoundError, KeyError):
         return None
+    return copy if copy == shelf else None

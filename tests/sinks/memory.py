@@ -188,7 +188,8 @@ class MemorySink(Sink[MemoryStaged]):
         assert one.schema is not None
         evidence = "" if self.fault == "chain dropped" else _chained(copy, one, counts)
         copy = replace(copy, hold=stop, columns=one.schema.columns, source_identity=order.source_identity)
-        copy = replace(copy, evidence=evidence)
+        shape = "" if self.fault == "settings forgotten" else one.fingerprint
+        copy = replace(copy, mode=one.mode, fingerprint=shape, evidence=evidence)
         return _at(copy, one, one.leaves), counts
 
     def _write(self, name: str, one: TableOrder, rows: Sequence[Row]) -> tuple[Hold | None, Counts]:

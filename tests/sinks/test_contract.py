@@ -137,6 +137,7 @@ FAULTS: dict[str, Sequence[Law]] = {
     "a piece that failed is passed over": [staging.test_a_piece_that_could_not_be_staged_fails_the_order],
     "the last key wins": [staging.test_a_key_that_is_there_twice_holds_the_table],
     "digest dropped": [sinks.test_what_an_order_says_beside_its_rows_is_kept_in_the_cursor],
+    "settings forgotten": [sinks.test_a_copy_says_of_what_settings_and_source_it_is],
     "repairs hold": [repairs.test_a_repair_that_does_not_fit_is_refused],
     "a repair moves the sink": [repairs.test_a_repair_of_one_copy_does_not_move_the_sink],
     "chain dropped": [

@@ -18,13 +18,14 @@ import pytest
 from truecut.errors import Fault, Retry
 from truecut.model.change import DELETE, INSERT, READ, UPDATE
 from truecut.model.cursor import Cursor, Hold, Version
-from truecut.model.order import Counts
+from truecut.model.order import Counts, Order
 from truecut.model.position import SourcePosition
 from truecut.model.table import Mode
 from truecut.sinks.contract import Packet
 from truecut.testing.bench import SEED, SEEDED, SinkBench, cursor_of, seeded
 from truecut.testing.events import *  # noqa: F403 - laws, too
 from truecut.testing.orders import (
+    ITEMS,
     applied,
     changes,
     copy_of,
@@ -342,6 +343,29 @@ def test_what_an_order_says_beside_its_rows_is_kept_in_the_cursor(bench: SinkBen
     cursor = cursor_of(bench, 1)
     own = {table: copy.source_position for table, copy in cursor.copies.items()}
     assert (own, cursor.certificate) == ({"main.t": "0/5", "main.u": "0/4"}, "digest")
+
+
+def test_a_copy_says_of_what_settings_and_source_it_is(bench: SinkBench) -> None:
+    """Or the next run would not know that it is the copy that the file means. Those of its last seed; changes
+    and other tables leave them as they are."""
+    applied(bench.sink().recover(epoch=1, token=1))
+
+    def shaped(wanted: Order, fingerprint: str) -> Order:
+        named = {name: replace(one, fingerprint=fingerprint) for name, one in wanted.tables.items()}
+        return replace(wanted, tables=named)
+
+    first = order(None, 4, t=seed(), log=seed("append"))
+    applied(bench.sink().apply(shaped(first, "one"), packets(t=SEED, log=SEED)))
+    again = order(4, 5, t=seed())
+    applied(bench.sink().apply(shaped(again, "two"), packets(t=[(READ, 5, 1, "a")])))
+    moved = order(5, 6, edition=2, t=changes())
+    applied(bench.sink().apply(shaped(moved, "two"), packets(t=[(INSERT, 6, 2, "b")])))
+    copies = cursor_of(bench, 1).copies
+    assert {name: (one.mode, one.fingerprint) for name, one in copies.items()} == {
+        "main.t": ("mirror", "two"),
+        "main.log": ("append", "one"),
+    }
+    assert {(one.source_identity, one.columns) for one in copies.values()} == {("source-1", ITEMS.columns)}
 
 
 def test_a_copy_keeps_the_head_of_its_chain_of_evidence(bench: SinkBench) -> None:
