@@ -6,13 +6,59 @@ is the exclusive-or of all states and all next blocks, done on whole batches as 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
+import pyarrow as pa
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from truecut_verify.digest import MODULUS, Table, body, header
+from truecut_verify.digest import MODULUS, Form, Table, Unencodable, body, header
+from truecut_verify.documents import Copy
+from truecut_verify.verdict import Fail
 
 Raw = list[bytes | None]  # the canonical bytes of a column's values; None for NULL
+Canonical = Callable[[Any, Form], bytes | None]
+_STRANGE = (  # what a value may lead to that is not of its form
+    Unencodable, ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError,
+    struct.error, pa.ArrowException,
+)  # fmt: skip
+
+
+def canonical_columns(copy: Copy, columns: Sequence[Iterable[Any]], canonical: Canonical) -> list[Raw]:
+    """A batch of rows that were read; a value that cannot be told is a failure of its row."""
+    found: list[Raw] = []
+    for (name, _, form), values in zip(copy.columns, columns, strict=True):
+        told: Raw = []
+        try:
+            for value in values:
+                told.append(canonical(value, form))
+        except _STRANGE as error:
+            row = [list(one)[len(told)] for one in columns]
+            raise Fail(
+                "a value that is not of its form", column=name, key=_key_of(copy, row, canonical)
+            ) from error
+        found.append(told)
+    return found
+
+
+def _key_of(copy: Copy, row: Sequence[Any], canonical: Canonical) -> dict[str, Any]:
+    """As far as it can be told."""
+    key: dict[str, Any] = {}
+    for (name, _, form), value in zip(copy.columns, row, strict=True):
+        with suppress(*_STRANGE):
+            key |= {name: shown(canonical(value, form), form)} if name in copy.key else {}
+    return key
+
+
+def shown(raw: bytes | None, form: Form) -> Any:
+    """A key's value, as far as it can be read by people; the auditor asked for it."""
+    if raw is None:
+        return None
+    if form == "int":
+        return int.from_bytes(raw, "big", signed=True)
+    return raw.decode() if form == "text" else raw.hex()
 
 
 def macs(secret: bytes, messages: Sequence[bytes]) -> list[bytes]:

@@ -26,6 +26,7 @@ _BYTES = (
     pa.types.is_binary_view,
     pa.types.is_fixed_size_binary,
 )
+_OWN = {"arrow.bool8": "bool", "arrow.uuid": "uuid"}  # Arrow's names, as DuckDB tells them
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 _NAMES = {  # of PostgreSQL's own types; a text may be the text of anything
     "int": ("int2", "int4", "int8", "oid", "xid", "cid", "xid8", "numeric"),
@@ -43,6 +44,8 @@ _NAMES = {  # of PostgreSQL's own types; a text may be the text of anything
 def holds(kind: pa.DataType, form: Form) -> bool:
     """A column as Arrow has it."""
     if isinstance(kind, pa.BaseExtensionType):
+        if kind.extension_name in _OWN:
+            return bool(form == _OWN[kind.extension_name])
         kind = kind.storage_type
     if isinstance(form, dict):
         return _holds_parts(kind, form)
@@ -51,9 +54,8 @@ def holds(kind: pa.DataType, form: Form) -> bool:
         return bool(pa.types.is_decimal(kind) and kind.scale == int(scale or 0))
     if name == "int":  # those of sixteen bytes may come as bytes
         return bool(pa.types.is_integer(kind) or pa.types.is_fixed_size_binary(kind))
-    if name in ("text", "bytes", "uuid"):
-        kinds = {"text": _TEXTS, "bytes": _BYTES, "uuid": (*_TEXTS, *_BYTES)}[name]
-        return any(one(kind) for one in kinds)
+    if name in ("text", "bytes"):
+        return any(one(kind) for one in (_TEXTS if name == "text" else _BYTES))
     return name in _IS and bool(_IS[name](kind))
 
 
@@ -66,7 +68,10 @@ def _holds_parts(kind: pa.DataType, form: dict[str, Any]) -> bool:
     parts = form.get("struct", [])
     if not pa.types.is_struct(kind) or kind.num_fields != len(parts):
         return False
-    return all(holds(kind.field(n).type, part) for n, (_, part) in enumerate(parts))
+    fields = [kind.field(n) for n in range(kind.num_fields)]
+    return all(
+        one.name == name and holds(one.type, part) for one, (name, part) in zip(fields, parts, strict=True)
+    )
 
 
 def server_holds(kind: str, scale: int | None, form: Form, *, is_array: bool) -> bool:

@@ -17,7 +17,7 @@ from truecut_verify.documents import Copy, Segment, count_rows, parse_segment, r
 from truecut_verify.folder import Folder
 from truecut_verify.verdict import Fail, Unknown
 
-_BLOCK = ("fixed_size_binary[16]", "binary")
+_BLOCK = ("fixed_size_binary[16]",)
 TYPES = {
     "place": ("uint64",),
     "seq": ("int64",),
@@ -26,9 +26,7 @@ TYPES = {
     "row": _BLOCK,
     "absent": ("list<element: uint32>", "list<item: uint32>"),
     "cells": tuple(
-        f"list<{inner}: struct<column: uint32, digest: {block}>>"
-        for inner in ("element", "item")
-        for block in _BLOCK
+        f"list<{inner}: struct<column: uint32, digest: {_BLOCK[0]}>>" for inner in ("element", "item")
     ),
 }
 ZERO = bytes(32)
@@ -82,25 +80,20 @@ def runs_of(history: History) -> list[Run]:
 
 def _check_ranges(run: Run) -> None:
     """Each segment begins where the one before ended, in one history and one edition after the other."""
-    steps = [step for step in run.steps if step.segment is not None]
-    for before, now in pairwise(steps):
-        assert before.segment is not None
-        assert now.segment is not None
-        one, following = before.segment, now.segment
-        where = {"certificate": now.number, "after": following.after, "upto": following.upto}
+    steps = [(step.number, step.segment) for step in run.steps if step.segment is not None]
+    for (_, one), (number, following) in pairwise(steps):
+        where = {"certificate": number, "after": following.after, "upto": following.upto}
         if following.edition < one.edition or (
             following.kind == "changes" and following.edition != one.edition
         ):
             raise Fail("a segment of another edition", **where)
         if following.after is not None and following.after < one.upto:  # between them there may be nothing
             raise Fail("a segment begins before the one before it ends", **where)
-    for step in steps:
-        segment = step.segment
-        assert segment is not None
+    for number, segment in steps:
         backwards = segment.after is not None and segment.after >= segment.upto
         if backwards or (segment.after or segment.upto)[:8] != segment.upto[:8]:
             raise Fail("a segment that ends before it begins, or in another history",
-                       certificate=step.number, after=segment.after, upto=segment.upto)  # fmt: skip
+                       certificate=number, after=segment.after, upto=segment.upto)  # fmt: skip
 
 
 def check_files(folder: Folder, runs: Sequence[Run], kept_from: int) -> int:

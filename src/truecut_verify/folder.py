@@ -89,15 +89,7 @@ def _unpack(archive: Path, into: Path) -> Path:
             for member in members:
                 if not member.is_dir():
                     _copy_out(file, member, into)
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        OSError,
-        ValueError,
-        NotImplementedError,
-        RuntimeError,
-        EOFError,
-    ) as error:
+    except (zipfile.BadZipFile, zlib.error, OSError, ValueError, RuntimeError, EOFError) as error:
         raise NotACertificate(archive.name, "no archive that can be read") from error
     holding = {one.parent for one in into.rglob("*.json") if _CERTIFICATE.fullmatch(one.name)}
     if len(holding) != 1:

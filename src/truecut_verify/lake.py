@@ -6,24 +6,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import duckdb
+import pyarrow as pa
 
-from truecut_verify.batches import Raw
+from truecut_verify.batches import Raw, canonical_columns
 from truecut_verify.columns import holds
-from truecut_verify.digest import encode
+from truecut_verify.digest import Form, encode
 from truecut_verify.documents import Copy
 from truecut_verify.live import Standing, standing_of
 from truecut_verify.verdict import Fail, Unknown
 
 _EXTENSIONS = ("sqlite_scanner", "postgres_scanner", "ducklake")
 _BATCH_ROWS = 20_000
+# Not lossless, a uuid comes as a text.
+_SETTINGS: dict[str, Any] = {"threads": 1, "memory_limit": "1GB", "arrow_lossless_conversion": True}
 
 
 @contextmanager
 def open_lake(dsn: str) -> Iterator[Lake]:
     """Read-only, at the newest version of now."""
-    with duckdb.connect(config={"threads": 1, "memory_limit": "1GB"}) as connection:
+    with duckdb.connect(config=_SETTINGS) as connection:
         try:
             for name in _EXTENSIONS:
                 connection.execute(f"LOAD {_literal(_extension(name))}")
@@ -88,19 +92,31 @@ class Lake:
         place = f"lake.{_identifier(schema)}.{_identifier(table)}"
         sql = f"SELECT {names} FROM {place} AT (VERSION => {self._version})"
         try:
+            if self._connection.execute(self._is_table(schema, table)).fetchone() is None:
+                raise Fail("the table is not there, or what stands in its place is none")
             reader = self._connection.execute(sql).to_arrow_reader(_BATCH_ROWS)
             for field, (name, _, form) in zip(reader.schema, copy.columns, strict=True):
                 if not holds(field.type, form):
                     raise Fail("a column is of another type than what is certified", column=name)
             for batch in reader:
-                yield [
-                    [encode(value, form) if value.is_valid else None for value in batch.column(n)]
-                    for n, (_, _, form) in enumerate(copy.columns)
-                ]
+                yield canonical_columns(copy, batch.columns, _canonical)
         except (duckdb.CatalogException, duckdb.BinderException) as error:
             raise Fail("the table, or a column of it, is not there") from error
         except (duckdb.Error, OSError) as error:
             raise Unknown(f"it cannot be read ({type(error).__name__})") from error
+
+    def _is_table(self, schema: str, table: str) -> str:
+        """What a view shows is somewhere else."""
+        return (
+            "SELECT 1 FROM __ducklake_metadata_lake.ducklake_table t JOIN "
+            "__ducklake_metadata_lake.ducklake_schema s USING (schema_id) WHERE lower(schema_name) = "
+            f"lower({_literal(schema)}) AND lower(table_name) = lower({_literal(table)}) "
+            f"AND t.begin_snapshot <= {self._version} AND coalesce({self._version} < t.end_snapshot, true)"
+        )
+
+
+def _canonical(value: pa.Scalar, form: Form) -> bytes | None:
+    return encode(value, form) if value.is_valid else None
 
 
 def _identifier(name: str) -> str:

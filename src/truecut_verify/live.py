@@ -13,14 +13,14 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from truecut_verify.batches import Raw, digests_of
+from truecut_verify.batches import Raw, digests_of, shown
 from truecut_verify.chain import check_told
-from truecut_verify.digest import Table, Unencodable, bucket
+from truecut_verify.digest import Table, bucket
 from truecut_verify.documents import Copy, Segment
 from truecut_verify.evidence import Run, Step, extension
 from truecut_verify.files import Examined
 from truecut_verify.folder import Folder, WrongUsage
-from truecut_verify.replay import Buckets, parts_of, replay_all
+from truecut_verify.replay import Buckets, Tally, parts_of, replay_all
 from truecut_verify.verdict import Check, Fail, Finding, Unknown
 
 
@@ -87,7 +87,7 @@ def open_reader(dsn: str, *, is_source: bool) -> AbstractContextManager[Reader]:
 def check_sinks(found: Examined, asked: Sequence[str], secret: bytes) -> list[Check]:
     """Every copy at the sinks that were named."""
     assert found.chain is not None
-    names = sorted({sink for _, sink in found.chain.copies})
+    names = sorted({sink for _, sink in found.chain.current})
     checks = []
     for dsn in asked:
         name, separator, rest = dsn.partition("=")
@@ -97,7 +97,7 @@ def check_sinks(found: Examined, asked: Sequence[str], secret: bytes) -> list[Ch
             names_here = names
         else:
             raise WrongUsage(f"which sink is it? Write NAME=DSN, with one of: {', '.join(names)}")
-        told = [one.last for one in found.chain.copies.values() if one.last.sink in names_here]
+        told = [copy for copy in found.chain.current.values() if copy.sink in names_here]
         copies = (replace(one, route_by=None) for one in told)  # all that is there, of whatever route
         checks += _each(copies, "V5", dsn, lambda reader, copy: _check_sink(found, reader, copy, secret))
     return checks
@@ -115,9 +115,6 @@ def _each(
                 checks.append(check(reader, copy))
             except Finding as finding:
                 checks.append(Check.of(level, finding, table=copy.table, sink=copy.sink, frontier=copy.at))
-            except Unencodable as error:
-                text = f"a value that is not of its form: {error}"
-                checks.append(Check(level, "fail", text, copy.table, copy.sink, copy.at))
     return checks
 
 
@@ -139,14 +136,10 @@ def _check_sink(found: Examined, reader: Reader, copy: Copy, secret: bytes) -> C
 
 def _extended(folder: Folder, run: Run, copy: Copy) -> Copy:
     """The claim as it will be: what the evidence up to the cursor comes to."""
-    sums, counts, rows = hashlib.sha256(), b"", 0
+    tally = Tally()
     for low, high in parts_of(run):
-        state = replay_all(folder, run, low, high)
-        part = state.buckets.raw()
-        sums.update(part[0])
-        counts, rows = counts + part[1], rows + state.buckets.rows
-    sums.update(counts)
-    return replace(copy, root=sums.digest(), rows=rows)
+        tally.take(replay_all(folder, run, low, high).buckets)
+    return replace(copy, root=tally.root(), rows=tally.rows)
 
 
 def _check_standing(found: Examined, standing: Standing, copy: Copy) -> list[Segment]:
@@ -196,7 +189,7 @@ def check_source(found: Examined, dsn: str, secret: bytes) -> list[Check]:
             raise Unknown(f"the source stands {where} what is certified: {checked.detail}", **checked.witness)
         return checked
 
-    copies = [replace(history.last, called=None) for history in found.chain.copies.values()]
+    copies = [replace(copy, called=None) for copy in found.chain.current.values()]
     return _each(copies, "V4", dsn, check, is_source=True)
 
 
@@ -234,7 +227,11 @@ def _digests(
         [column for column in copy.columns if column[0] not in copy.key],
     )
     for columns in reader.rows(copy):
-        yield from digests_of(secret, table, copy.of_route(dict(zip(forms, columns, strict=True))))
+        mine = copy.of_route(dict(zip(forms, columns, strict=True)))
+        for name in copy.key:
+            if None in mine[name]:
+                raise Fail("a row whose key is NULL, or is so in part", column=name)
+        yield from digests_of(secret, table, mine)
 
 
 def _named(
@@ -242,6 +239,7 @@ def _named(
 ) -> Check:
     """Which keys: those of the evidence beside those that were read, some buckets at a time."""
     totals, witness = {"missing": 0, "extra": 0, "differs": 0}, dict[str, Any]()
+    forms = {name: form for name, _, form in copy.columns}
     for low, high in parts_of(run):
         state = replay_all(folder, run, low, high)
         wanted = {key: row for key, (row, _) in state.rows.items()}
@@ -252,22 +250,9 @@ def _named(
             wanted[key] = -1  # met; once more would be one too many
             if what:
                 totals["extra" if what == "extra" else what] += 1
-                witness = witness or {"key": _shown(copy, values), "at_sink": what, "key_digest": key.hex()}
+                told = {name: shown(raw, forms[name]) for name, raw in zip(copy.key, values, strict=True)}
+                witness = witness or {"key": told, "at_sink": what, "key_digest": key.hex()}
         for key, _ in ((key, row) for key, row in wanted.items() if row >= 0):
             totals["missing"] += 1
             witness = witness or {"at_sink": "missing", "key_digest": key.hex()}
     return Check(level, "fail", detail, copy.table, copy.sink, copy.at, **totals, witness=witness)
-
-
-def _shown(copy: Copy, values: Sequence[bytes | None]) -> dict[str, Any]:
-    """The key's values, as far as they can be read by people; the auditor asked for them."""
-    forms = {name: form for name, _, form in copy.columns}
-    shown: dict[str, Any] = {}
-    for name, raw in zip(copy.key, values, strict=True):
-        if raw is None:
-            shown[name] = None
-        elif forms[name] == "int":
-            shown[name] = int.from_bytes(raw, "big", signed=True)
-        else:
-            shown[name] = raw.decode() if forms[name] == "text" else raw.hex()
-    return shown

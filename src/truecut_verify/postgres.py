@@ -2,7 +2,8 @@
 
 Of a source, the transaction reads the snapshot that a temporary slot exports: exactly what committed before
 the slot's place in the log. A table is locked for its own reading alone: whoever wants to alter it waits no
-longer. One that was truncated or rewritten since the snapshot would look empty, and is not read.
+longer. One that was truncated or rewritten since the snapshot would look empty, and is not read. Nor is what
+is no table: a view gives what its maker likes.
 """
 
 from __future__ import annotations
@@ -10,35 +11,36 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 import psycopg
 from psycopg.sql import SQL, Composed, Identifier
 
-from truecut_verify.batches import Raw
+from truecut_verify.batches import Raw, canonical_columns
 from truecut_verify.columns import server_holds
 from truecut_verify.digest import Form, Unencodable, decimal_bytes, integer_bytes
 from truecut_verify.documents import Copy
 from truecut_verify.live import Standing, standing_of
+from truecut_verify.texts import SESSION
 from truecut_verify.verdict import Fail, Unknown
 
 _BATCH_ROWS = 5_000
 _DAYS, _MICROSECONDS = 10_957, 946_684_800_000_000  # from 1970 to 2000, where PostgreSQL begins to count
-_SESSION = (
-    "-c timezone=UTC -c datestyle=ISO,YMD -c extra_float_digits=1 -c intervalstyle=postgres -c lc_monetary=C "
-    "-c row_security=off"  # rows that a policy hides are an error, never missing
-)
-_MISSING = (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn)
+_SESSION = f"{SESSION} -c row_security=off"  # rows that a policy hides are an error, never missing
+_MISSING = (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psycopg.errors.WrongObjectType)
 _SLOT = "CREATE_REPLICATION_SLOT truecut_verify_{} TEMPORARY LOGICAL pgoutput (SNAPSHOT 'export')"
 _UNTOUCHED = """
 WITH RECURSIVE tree AS (
   SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
   WHERE n.nspname = %(schema)s AND c.relname = %(table)s
   UNION SELECT i.inhrelid FROM pg_inherits i JOIN tree t ON i.inhparent = t.oid
-), stood AS (SELECT c.oid, nullif(c.relfilenode, 0) AS file FROM tree t JOIN pg_class c ON c.oid = t.oid)
+), stood AS (
+  SELECT c.oid, c.relkind, nullif(c.relfilenode, 0) AS file FROM tree t JOIN pg_class c ON c.oid = t.oid
+)
 SELECT coalesce(bool_and(file IS NOT DISTINCT FROM pg_relation_filenode(oid)), false)
-  AND coalesce(bool_or(oid = to_regclass(%(name)s)), false) FROM stood
+  AND coalesce(bool_or(oid = to_regclass(%(name)s)), false),
+  coalesce(bool_and(relkind IN ('r', 'p')), true) FROM stood
 """  # the catalog tells as of the snapshot, functions as of now
 
 
@@ -93,8 +95,7 @@ class Postgres:
         """By name, in binary form, batch by batch."""
         if not self._place:  # a source may have names of its own for a type
             self._check_columns(copy)
-        forms = [form for _, _, form in copy.columns]
-        batch: list[list[bytes | None]] = [[] for _ in forms]
+        batch: list[Raw] = [[] for _ in copy.columns]
         with (
             self._reading("the table, or a column of it, is not there"),
             self._untouched(copy),
@@ -102,23 +103,25 @@ class Postgres:
             cursor.copy(_select(copy)) as reading,
         ):
             for row in reading.rows():
-                for values, raw, form in zip(batch, row, forms, strict=True):
-                    values.append(None if raw is None else _canonical(bytes(raw), form))
+                for values, raw in zip(batch, row, strict=True):
+                    values.append(None if raw is None else bytes(raw))
                 if len(batch[0]) >= _BATCH_ROWS:
-                    yield batch
-                    batch = [[] for _ in forms]
-        yield batch
+                    yield canonical_columns(copy, batch, _canonical)
+                    batch = [[] for _ in copy.columns]
+        yield canonical_columns(copy, batch, _canonical)
 
     @contextmanager
     def _untouched(self, copy: Copy) -> Iterator[None]:
-        """Of a source: the table as the snapshot has it, and nobody rewrites it meanwhile."""
-        if self._place:
-            schema, _, table = (copy.called or copy.table).partition(".")
-            name = Identifier(schema, table)
-            self._connection.execute(SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(name))
-            asked = {"schema": schema, "table": table, "name": name.as_string(self._connection)}
-            if self._connection.execute(_UNTOUCHED, asked).fetchone() != (True,):
-                raise Unknown("it was truncated, rewritten or replaced since the source's place was taken")
+        """The table as the snapshot has it, and nobody rewrites it meanwhile."""
+        schema, _, table = (copy.called or copy.table).partition(".")
+        name = Identifier(schema, table)
+        self._connection.execute(SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(name))
+        asked = {"schema": schema, "table": table, "name": name.as_string(self._connection)}
+        untouched, is_table = self._connection.execute(_UNTOUCHED, asked).fetchone() or (False, True)
+        if not is_table:
+            raise Fail("what stands in the place of the table is none, or a part of it is elsewhere")
+        if not untouched:
+            raise Unknown("it was truncated, rewritten or replaced since the moment that is read")
         yield
 
     def _check_columns(self, copy: Copy) -> None:
@@ -177,15 +180,17 @@ def _expression(name: Identifier, form: Form) -> Composed:
     return SQL("{}" + ("::float8" + "[]" * depth) * (inner == "float")).format(name)
 
 
-def _canonical(raw: bytes, form: Form) -> bytes:
+def _canonical(raw: bytes | None, form: Form) -> bytes | None:
     """The canonical bytes of a value in binary form."""
+    if raw is None:
+        return None
     if isinstance(form, dict):
         return _list(raw, form["list"]) if "list" in form else _interval(raw, form)
     match form.partition(":")[0]:
         case "int":
-            return _integer(raw)
+            return integer_bytes(int(raw))
         case "decimal":
-            return _decimal(raw, int(form.partition(":")[2]))
+            return decimal_bytes(Decimal(raw.decode()), int(form.partition(":")[2]))
         case "float":
             return (
                 raw
@@ -197,20 +202,6 @@ def _canonical(raw: bytes, form: Form) -> bytes:
         case "timestamp":
             return _moment(raw, _MICROSECONDS, 63)
     return raw  # bool, text, bytes, uuid and time are the same in both
-
-
-def _integer(raw: bytes) -> bytes:
-    try:
-        return integer_bytes(int(raw))
-    except ValueError as error:
-        raise Unencodable("something that is no whole number") from error
-
-
-def _decimal(raw: bytes, scale: int) -> bytes:
-    try:
-        return decimal_bytes(Decimal(raw.decode()), scale)
-    except (InvalidOperation, OverflowError) as error:
-        raise Unencodable("a number that is none of the form") from error
 
 
 def _moment(raw: bytes, shift: int, bits: int) -> bytes:
@@ -251,7 +242,6 @@ def _nest(elements: Iterator[bytes | None], sizes: list[int], form: Form) -> byt
         if isinstance(form, dict) and "list" in form:
             value: bytes | None = _nest(elements, sizes[1:], form["list"])
         else:
-            element = next(elements)
-            value = None if element is None else _canonical(element, form)
+            value = _canonical(next(elements), form)
         items.append(b"\0" if value is None else b"\1" + len(value).to_bytes(8, "big") + value)
     return sizes[0].to_bytes(8, "big") + b"".join(items)
