@@ -115,6 +115,22 @@ def test_a_column_that_somebody_has_altered_is_told(bench: Bench, mode: Mode) ->
     assert told("DROP TABLE main.t") == "its table is not there"
 
 
+def test_what_is_no_table_is_told(bench: Bench) -> None:
+    """A view in the table's place may show what is certified, and be anything tomorrow."""
+    sink, pin = bench
+    applied(sink.apply(order(None, 1, t=seed()), packets(t=[(4, 1, 1, "10")])))
+    for statement in ("ALTER TABLE main.t RENAME TO u", "CREATE VIEW main.t AS SELECT * FROM main.u"):
+        if isinstance(sink, PostgresSink):
+            with closing(connect(sink.address)) as connection:
+                connection.execute(statement.encode())
+                connection.commit()
+        else:
+            assert isinstance(sink, DuckLakeSink)
+            world.tenant(sink.address, statement.replace("main.", "lake.main."))
+    with pin() as pinned:
+        assert pinned.altered("main.t", ITEMS.columns, mode="mirror") == "no table stands in its place"
+
+
 def test_cursor_and_content_are_of_one_moment(bench: Bench) -> None:
     """Whatever is committed meanwhile is not seen, neither by the cursor nor by a piece."""
     sink, pin = bench

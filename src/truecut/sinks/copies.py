@@ -109,6 +109,9 @@ def foreign_table(sink: str, table: str) -> Fault:
     )
 
 
+NO_TABLE = "no table stands in its place"  # a view shows what its maker likes
+
+
 def apart(wanted: Iterable[tuple[str, str]], there: Mapping[str, str] | None) -> str | None:
     """How a table's columns (name and type, as the sink spells them) are not those that we gave it. Columns
     that somebody has added are theirs."""

@@ -32,12 +32,13 @@ from truecut.model.cursor import Cursor
 from truecut.model.table import Column, Mode, TableName
 from truecut.patience import patiently
 from truecut.sinks.contract import PinnedRead
-from truecut.sinks.copies import apart
+from truecut.sinks.copies import NO_TABLE, apart
 from truecut.sinks.ducklake.cursor import find_cursor
 from truecut.sinks.ducklake.schema import APPEND_COLUMNS
 
 BATCH_ROWS = 65_536
 _ALIAS = "pinned"
+_METADATA = f"__ducklake_metadata_{_ALIAS}"
 _APPENDED = (POSITION, SEQ, OP, UNCHANGED)
 
 
@@ -80,6 +81,8 @@ class PinnedLake:
                 }
             except duckdb.CatalogException:
                 there = None
+            if there is not None and not _is_table(connection, name, moment.snapshot):
+                return NO_TABLE
         return apart(zip((name for name, _ in wanted), spelled, strict=True), there)
 
     def content(
@@ -147,10 +150,19 @@ def _pinned(sink: SinkSettings, pipeline: str) -> PinnedLake:
     return PinnedLake(moment, cursor)
 
 
+def _is_table(connection: duckdb.DuckDBPyConnection, name: TableName, snapshot: int) -> bool:
+    found = connection.execute(
+        f"SELECT 1 FROM {_METADATA}.ducklake_table t JOIN {_METADATA}.ducklake_schema s USING (schema_id) "
+        f"WHERE lower(schema_name) = lower({literal(name.schema)}) "
+        f"AND lower(table_name) = lower({literal(name.table)}) "
+        f"AND t.begin_snapshot <= {snapshot} AND coalesce({snapshot} < t.end_snapshot, true)"
+    )
+    return found.fetchone() is not None
+
+
 def _time_of(connection: duckdb.DuckDBPyConnection, snapshot: int) -> str:
     found = connection.execute(
-        f"SELECT snapshot_time::VARCHAR FROM {identifier(f'__ducklake_metadata_{_ALIAS}')}.ducklake_snapshot "
-        f"WHERE snapshot_id = {snapshot}"
+        f"SELECT snapshot_time::VARCHAR FROM {_METADATA}.ducklake_snapshot WHERE snapshot_id = {snapshot}"
     ).fetchone()
     return "" if found is None else str(found[0])
 

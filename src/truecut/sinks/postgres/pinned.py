@@ -22,7 +22,7 @@ from truecut.model.change import OP, POSITION, SEQ, UNCHANGED
 from truecut.model.cursor import Cursor
 from truecut.model.table import Column, Mode
 from truecut.sinks.contract import PinnedRead
-from truecut.sinks.copies import TableStop, apart
+from truecut.sinks.copies import NO_TABLE, TableStop, apart
 from truecut.sinks.postgres.address import PostgresAddress, postgres_of
 from truecut.sinks.postgres.cursor import read_cursor
 from truecut.sinks.postgres.decode import AnotherShape, Reader, reader
@@ -36,6 +36,10 @@ _APPENDED = (
     Column(0, OP, "VARCHAR"),
     Column(0, UNCHANGED, "VARCHAR[]"),
 )
+_NO_TABLE = """
+SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname = %s AND c.relkind NOT IN ('r', 'p')
+"""
 _BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
@@ -59,6 +63,8 @@ class PinnedDatabase:
         with _session(self.sink, self.address) as connection:
             enter(connection, self)
             there = existing_columns(connection, place)
+            if run(connection, _NO_TABLE, place.words).fetchone() is not None:
+                return NO_TABLE
         wanted = [*(APPEND_COLUMNS if mode == "append" else ()), *own]
         return apart(wanted, None if there is None else dict(there))
 
