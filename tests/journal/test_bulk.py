@@ -194,6 +194,16 @@ def test_a_ticket_is_good_once_and_nothing_else_is(bulk: BulkServer, node: Node)
             assert stranger.recv(1) == b""
 
 
+def test_a_ticket_that_is_shown_too_late_is_good_for_nothing(
+    bulk: BulkServer, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says for how long it is good."""
+    _written(node, [_records(4, (40,))], known=4)
+    monkeypatch.setattr(bulk_server, "TICKET_S", 0.0)
+    with pytest.raises((Damaged, OSError)):
+        _entries(fetch(HOST, _promise(bulk, node, after=0, upto=4)))
+
+
 def test_a_slow_reader_is_waited_for_within_bounds(bulk: BulkServer, node: Node) -> None:
     """While it takes its time the node does not read ahead, others are served, and in the end it has
     everything; a reader never holds more than a few records."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -13,8 +14,10 @@ import pytest
 
 from tests.journal.served import ANYWHERE, OPEN, served_coordinator, served_node, until
 from tests.journal.world import at, content, lines
+from tests.patience import PATIENCE_S
 from truecut.core.segment_log import Log, Segment
 from truecut.journal.replicated import keeper
+from truecut.journal.replicated.lanes import THREADS, Lanes
 from truecut.journal.replicated.node import Node
 from truecut.journal.replicated.node_server import Heartbeat, NodeServer
 from truecut.journal.replicated.producer import ReplicatedJournal
@@ -85,6 +88,53 @@ def test_copies_that_hang_hold_up_no_takeover(tmp_path: Path) -> None:
         assert second.append(lines("b")) == at(2)
         assert content(second) == lines("a", "b")
         assert not hanging.released.is_set()
+
+
+def test_lanes_of_a_node_are_apart_from_each_other_and_from_those_of_others() -> None:
+    """However much hangs in one of them, what is asked in another one is done."""
+    lanes, released, done = Lanes(), threading.Event(), threading.Event()
+
+    def hang() -> None:
+        released.wait()
+
+    try:
+        for hanging in THREADS:
+            for _ in range(sum(THREADS.values())):
+                lanes.submit(f"hangs in {hanging}", hanging, hang)
+            for lane in THREADS.keys() - {hanging}:
+                done.clear()
+                lanes.submit(f"hangs in {hanging}", lane, done.set)
+                assert done.wait(PATIENCE_S), (hanging, lane)
+            done.clear()
+            lanes.submit("another", hanging, done.set)
+            assert done.wait(PATIENCE_S), hanging
+    finally:
+        released.set()
+        lanes.close()
+
+
+def test_a_question_that_came_to_nothing_is_not_asked_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that refuses at once is left in peace for a while each time."""
+    asked_s: list[float] = []
+
+    class Refusing(Peer):
+        def ask(self, action: str, request: Message, **options: Any) -> Message:
+            if action == "node.fence":
+                asked_s.append(time.monotonic())
+                raise RuntimeError
+            return super().ask(action, request, **options)
+
+    monkeypatch.setattr(keeper, "Peer", Refusing)
+    with ExitStack() as stack:
+        _, address = stack.enter_context(served_coordinator(tmp_path / "c"))
+        stack.enter_context(served_node(tmp_path / "n0", address))
+        stack.enter_context(served_node(tmp_path / "n1", address))
+        stack.enter_context(closing(ReplicatedJournal(address, "log"))).append(lines("a"))
+        stack.enter_context(closing(ReplicatedJournal(address, "log")))
+        until(lambda: len(asked_s) >= 8)  # of both nodes
+    assert all(later - before >= 0.2 for before, later in zip(asked_s, asked_s[2:], strict=False))
 
 
 def test_an_unforeseen_error_is_logged_and_told(

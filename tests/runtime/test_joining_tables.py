@@ -92,6 +92,19 @@ def test_sinks_that_came_and_went_stay_as_they_are_when_tables_come(tmp_path: Pa
     assert found.pipeline.sinks[1].address == moved_file.sinks[1].address != began.sinks[1].address
 
 
+def test_a_table_that_is_gone_stays_and_all_stay_as_they_were(tmp_path: Path) -> None:
+    """What the source says of other tables when some have come does not matter to them."""
+    began = written(tmp_path, lake("a"))
+    running = settle(began, FOUND)
+    other_key = FoundTable("s1", "t", (), ("other",))
+    joined = with_joined(began, running, [other_key, COME])
+    assert joined is not None
+    tables = {str(table.name): table.key for table in joined.pipeline.tables}
+    assert tables == {"s1.t": ("id",), "s1.u": ("id",), "s2.u": ("id",)}
+    assert joined.pipeline.source.tables == joined.pipeline.tables
+    assert with_joined(began, running, [other_key]) is None
+
+
 def test_a_file_that_has_become_another_pipeline_leaves_the_sinks_that_it_had(tmp_path: Path) -> None:
     """Those of its last good state, not those with which the run began."""
     began = written(tmp_path, lake("a"), lake("old"))

@@ -229,6 +229,18 @@ def test_an_append_table_is_read_once_it_has_come_to_where_it_can_be(tmp_path: P
     assert unseeded(machine) == {"a", "b"}
 
 
+def test_a_head_that_moves_on_does_not_keep_a_table_from_being_read(tmp_path: Path) -> None:
+    """An append table has to come to where the source could give it first, and not to where it is by now."""
+    asked, machine = obeying(tmp_path, streaming(a="append"))
+    pauses.backfill(tmp_path, table=T)
+    asked.obey()
+    look(asked, machine, head=4)
+    state, effects = delivery.start_wave(machine.state)
+    machine.become(commit(state, wave_of(effects)))
+    look(asked, machine, head=9)
+    assert unseeded(machine) == {"a"}
+
+
 def test_a_request_for_one_sink_leaves_the_others(tmp_path: Path) -> None:
     """And is answered by that one alone."""
     asked, machine = obeying(tmp_path, streaming(a="mirror", b="mirror"))
