@@ -1,9 +1,13 @@
-"""Whether folders of this machine can be written to, asked of the file system without writing."""
+"""Whether folders of this machine can be written to: by trying, for permissions are not all that decides.
+
+What is made for that has a name of its own and is gone at once.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import tempfile
 from pathlib import Path
 
 from truecut.errors import Fault
@@ -15,14 +19,29 @@ NO_FOLDER = (
     "a folder is missing or cannot be created",
     "Check the paths of catalog and data, and that their parents are folders.",
 )
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def not_writable(folder: Path) -> OSError | None:
-    """Why nothing can be written into a folder, or why it cannot be made."""
+    """Why nothing can be written into a folder, or why it cannot be made. A full disk is another question."""
     place = nearest(folder)
     if not place.is_dir():
         return NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-    return None if os.access(place, os.W_OK | os.X_OK) else denied()
+    try:
+        _try(place, folder_too=place != folder)
+    except OSError as error:
+        if error.errno in (errno.EROFS, errno.EPERM, errno.EACCES):
+            return denied()
+        return None if error.errno in _FULL else error
+    return None
+
+
+def _try(place: Path, *, folder_too: bool) -> None:
+    if not folder_too:
+        tempfile.TemporaryFile(dir=place).close()
+        return
+    with tempfile.TemporaryDirectory(dir=place, prefix=".truecut-") as made:
+        tempfile.TemporaryFile(dir=made).close()
 
 
 def fault_of(trouble: OSError, *, what: str) -> Fault:

@@ -387,7 +387,8 @@ _SYMPTOMS = (
         ("explicitly disabled",),
         "TC4014",
         "there is a database, but no DuckLake in it",
-        "Give the catalog of a lake: what `ATTACH 'ducklake:PATH'` names.",
+        "Give the catalog of a lake: what `ATTACH 'ducklake:PATH'` names. A sink's may be a path where"
+        " nothing is yet.",
     ),
     Symptom(
         ("unsupported parameter for sqlite attach",),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from tests.cli.commands import truecut
@@ -146,6 +149,31 @@ def test_a_state_folder_that_cannot_be_made_is_named(world: World) -> None:
     (world.folder / "state").write_text("a file")
     world.document["spec"]["state"] = "./state/here"
     assert _doctor(world, code=3) == [("control", "TC4007", "error")]
+
+
+def test_a_folder_that_only_seems_to_be_writable_is_named(world: World) -> None:
+    """Nothing can be made in `/proc`, whatever its permissions say: only trying tells."""
+    world.document["spec"]["state"] = "/proc/none/state"
+    first, second = world.document["spec"]["sinks"]
+    first["catalog"], first["data_path"] = "/proc/none/t0.db", "t0-data"
+    second["data_path"] = "/proc/none/data"
+    found = _doctor(world, code=3)
+    assert [name for name, code, _ in found if code in ("TC4003", "TC4007")] == ["control", "t0", "t1"]
+
+
+def test_somebodys_own_database_is_no_place_for_a_lake(world: World) -> None:
+    """A file with tables and no lake, of DuckDB or SQLite: doctor and plan name it, and write nothing."""
+    first, second = world.document["spec"]["sinks"]
+    first["catalog"], second["catalog"] = "own.db", "sqlite:own.sqlite"
+    with closing(duckdb.connect(str(world.folder / "own.db"))) as own:
+        own.execute("CREATE TABLE own (i INTEGER)")
+    with closing(sqlite3.connect(world.folder / "own.sqlite")) as lite:
+        lite.execute("CREATE TABLE own (i INTEGER)")
+    assert _doctor(world, code=3) == [("t0", "TC4014", "error"), ("t1", "TC4014", "error")]
+    with untouched(world.folder):
+        answer = call("plan", world.file, "--json")
+    assert [one["error"]["code"] for one in answer.json["sinks"]] == ["TC4014", "TC4014"]
+    assert not [one for one in answer.json["creates"] if one["kind"] == "catalog"]
 
 
 def test_without_java_nothing_else_is_hidden(world: World) -> None:

@@ -128,3 +128,23 @@ def test_a_signal_while_the_coordinator_does_not_answer_is_a_stop(
         connection.close()
     assert (answer.returncode, answer.stdout) == (128 + number, "")
     assert "TC6041" not in answer.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("append", "--log", "events"),
+        ("coordinate", "--listen", "127.0.0.1:0"),
+        ("serve", "--listen", "127.0.0.1:0", "--coordinator", "127.0.0.1:1"),
+    ],
+)
+def test_a_folder_that_cannot_be_made_is_the_environments_fault(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Exit 3 and the folder's name: no bug, and nothing that trying again would answer."""
+    (tmp_path / "file").write_text("no folder")
+    for folder in (tmp_path / "file" / "logs", Path("/proc/none/logs")):
+        answer = truecut(*command, "--data", str(folder))
+        assert (answer.returncode, answer.stdout) == (3, ""), answer.stderr
+        assert answer.stderr.startswith(f"TC6013 the journal's folder {folder}")
+        assert "bug" not in answer.stderr

@@ -11,10 +11,12 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
+
+from truecut.journal import faults
 
 Sync = Literal[
     "folder",  # the name of a log's, a node's or a coordinator's folder
@@ -170,6 +172,17 @@ def replace_file(path: Path, data: bytes, syncs: Replacing) -> None:
         os.close(descriptor)
     rename(aside, path)
     sync_folder(path.parent, syncs.name)
+
+
+@contextmanager
+def taking(folder: Path) -> Iterator[None]:
+    """While a process takes a folder for itself: what the system refuses is told in our words."""
+    try:
+        yield
+    except OSError as error:
+        if is_full(error):
+            raise faults.disk_full(folder) from error
+        raise faults.unfit_folder(folder, error.strerror or type(error).__name__) from error
 
 
 def make_folder(folder: Path) -> None:

@@ -19,6 +19,16 @@ def corrupt(path: Path, what: str) -> TruecutError:
     )
 
 
+def unfit_folder(folder: Path, reason: str) -> TruecutError:
+    """The system does not let us make it, or write there."""
+    return TruecutError(
+        "TC6013",
+        f"the journal's folder {folder} cannot be made or written to ({reason})",
+        fix="Make it, or its parent, writable for this user; or choose another folder.",
+        exit_code=ExitCode.UNFIT_ENVIRONMENT,
+    )
+
+
 def in_use(folder: Path) -> TruecutError:
     """Another process writes to it."""
     return TruecutError(

@@ -67,11 +67,12 @@ class LocalJournal:
         take_over: bool = False,
     ) -> None:
         """Open it, and make it if it is not there. `take_over`: from a writer that may still be alive."""
-        disk.make_folder(folder)
+        with disk.taking(folder):
+            disk.make_folder(folder)
+            self._lock = _lock_writer(folder, insist=not take_over)
         self._folder = folder
         self._bytes_max = bytes_max
         self._segment_bytes_max = segment_bytes_max
-        self._lock = _lock_writer(folder, insist=not take_over)
         self._stamp: tuple[int, int, int] | None = None  # of the manifest, when it was last ours
         self._reader = LocalReader(folder)
         try:

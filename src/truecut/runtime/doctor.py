@@ -1,6 +1,6 @@
 """What `truecut doctor` examines: machine, source and control store. Sinks have a module of their own.
 
-Promises: everything is connected to and nothing is written; a check that fails does not keep the others
+Promises: everything is connected to and nothing is left written; a check that fails does not keep the others
 from being made; findings tell counts and names, never a row's values.
 """
 
@@ -104,9 +104,12 @@ def _control(pipeline: Pipeline) -> tuple[Check, Known]:
     except TruecutError as error:
         return Check("control store", where, [Finding("control", error.fault)]), Known(exists=False)
     folders = [pipeline.state] if is_postgres(address) else [pipeline.state, Path(address).parent]
+    journal, certificate = pipeline.source.journal, pipeline.certificate
+    folders += [] if journal is None or journal.coordinator is not None else [journal.path]
+    folders += [] if certificate is None else [certificate.path]
     trouble = next(filter(None, map(not_writable, folders)), None)
     if trouble is not None:
-        fault = fault_of(trouble, what="the control store or the state folder")
+        fault = fault_of(trouble, what="the control store or a folder of the pipeline's state")
         return Check("control store", where, [Finding("control", fault)]), known
     return Check("control store", where if known.exists else f"{where}, to be made"), known
 

@@ -1,6 +1,6 @@
 """Whether sinks can be written: what each kind of sink says of its own, who shares folders, space on disks.
 
-Works on what a look at the sinks has brought, however many there are; asks the file system, writes nothing.
+Works on what a look at the sinks has brought, however many there are; tries folders, leaves nothing in them.
 """
 
 from __future__ import annotations

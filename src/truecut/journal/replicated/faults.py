@@ -24,8 +24,8 @@ def unreachable(address: str) -> TruecutError:
     return TruecutError(
         "TC6041",
         f"{address} does not answer",
-        fix="Check that it runs, that both sides use TLS or neither, and that it believes your certificate; "
-        "it is tried again.",
+        fix="Check that it runs, that both sides use TLS or neither, and that it believes your certificate. "
+        "Log nodes and running pipelines try again; a command can be repeated.",
         retry=Retry.RETRYABLE,
     )
 

@@ -45,12 +45,13 @@ class Node:
         """Take the folder; read what is there."""
         self.folder = folder
         self._logs = folder / "logs"
-        disk.make_folder(self._logs)
+        with disk.taking(folder):
+            disk.make_folder(self._logs)
+            self._lock = _lock(folder)
         self._security = security
         self._changing = threading.Lock()
         self._copying: set[Key] = set()
         self._full = threading.Event()
-        self._lock = _lock(folder)
         try:
             self._identity = find_identity(folder)
             self._replicas = {key_of(found.home): found for found in _load(self._logs)}

@@ -60,9 +60,10 @@ class Registry:
             threading.RLock()
         )  # SQLite dies when a connection is closed while another thread commits
         self._closed = False
-        disk.make_folder(folder)
         self.path = folder / "coordinator.db"
-        self._lock = disk.open_or_create(folder / "coordinator.lock")
+        with disk.taking(folder):
+            disk.make_folder(folder)
+            self._lock = disk.open_or_create(folder / "coordinator.lock")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

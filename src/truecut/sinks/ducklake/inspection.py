@@ -26,6 +26,7 @@ from truecut.patience import patiently
 from truecut.sinks.contract import SinkLook
 from truecut.sinks.copies import foreign_table
 from truecut.sinks.ducklake.cursor import SCHEMA, TABLE, find_cursor
+from truecut.sinks.ducklake.plain_database import refuse_plain_database
 from truecut.sinks.ducklake.store_check import check_store
 
 THREADS = 8
@@ -87,8 +88,8 @@ def _once(root: duckdb.DuckDBPyConnection, pipeline: str, sink: SinkSettings) ->
         try:
             attach(connection, lake_of(sink.address), alias, read_only=True)
         except (duckdb.Error, OSError) as error:
-            if "explicitly disabled" in str(error):  # a database without a lake in it: one would be made
-                return _nothing(sink)
+            if "explicitly disabled" in str(error):  # a database without a lake in it
+                return _to_be_made(connection, sink)
             raise _classified(error, sink) from None
         try:
             return _contents(connection, identifier(alias), pipeline, sink)
@@ -119,6 +120,15 @@ def _refused(sink: SinkSettings, cursor: Cursor | None, present: frozenset[str])
 
 def _nothing(sink: SinkSettings) -> SinkLook:
     return SinkLook(missing=(("catalog", str(sink.address)), _CURSOR_TABLE))
+
+
+def _to_be_made(connection: duckdb.DuckDBPyConnection, sink: SinkSettings) -> SinkLook:
+    """In the database that is there, if nobody else uses it."""
+    try:
+        refuse_plain_database(connection, lake_of(sink.address))
+    except (duckdb.Error, OSError) as error:
+        raise _classified(error, sink) from None
+    return _nothing(sink)
 
 
 def _exists(connection: duckdb.DuckDBPyConnection, lake: str, table: TableName) -> bool:

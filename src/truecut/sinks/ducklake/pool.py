@@ -23,6 +23,7 @@ import duckdb
 from truecut import pulse
 from truecut.lake import LakeAddress, attach, connect, identifier, literal
 from truecut.object_store import is_remote
+from truecut.sinks.ducklake.plain_database import refuse_plain_database
 
 # Idle attachments in one process: half a megabyte each, and for PostgreSQL two connections of its server,
 # which has a hundred for everybody unless its owner says otherwise.
@@ -237,6 +238,7 @@ def _forget(connection: duckdb.DuckDBPyConnection) -> int:
 def _attach(connection: duckdb.DuckDBPyConnection, address: LakeAddress, *, create: bool) -> Attachment:
     attachment = Attachment(f"sink_{next(_aliases)}", address)
     if create:
+        refuse_plain_database(connection, address)
         _make_folders(address)
     new_file = create and _is_new_file(address)
     try:

@@ -144,7 +144,7 @@ def fault_of(error: psycopg.Error, address: PostgresAddress, *, what: str) -> Fa
         return read_only(what)
     if not state or state[:2] in ("08", "57") or state == "25P03":
         return unreachable(what)
-    fix = "Its server's log says more; it is tried again by itself."
+    fix = "Its server's log says more; a running pipeline tries again by itself."
     return Fault("TC4035", f"{what}: its PostgreSQL refused (SQLSTATE {state})", fix, Retry.RETRYABLE)
 
 
@@ -156,7 +156,7 @@ def read_only(what: str) -> Fault:
 
 def unreachable(what: str) -> Fault:
     """No server, no network, or the session has ended."""
-    fix = "Check server and network; it is tried again by itself."
+    fix = "Check server and network; a running pipeline tries again by itself."
     return Fault("TC4030", f"{what}: no connection to its PostgreSQL", fix, Retry.RETRYABLE)
 
 
@@ -168,7 +168,7 @@ def _full(what: str, state: str) -> Fault:
             "Free space; a running pipeline goes on by itself.",
             Retry.RETRYABLE,
         )
-    fix = "Raise max_connections or the server's memory; it is tried again by itself."
+    fix = "Raise max_connections or the server's memory; a running pipeline tries again by itself."
     message = f"{what}: its PostgreSQL has no connection or memory left (SQLSTATE {state})"
     return Fault("TC4036", message, fix, Retry.RETRYABLE)
 
