@@ -10,6 +10,7 @@ from psycopg.rows import dict_row
 from truecut.model.table import TableName
 from truecut.sources.postgres import server
 from truecut.sources.postgres.footing import Footing, footings
+from truecut.sources.postgres.leaves import Leaves, leaves_of
 from truecut.sources.postgres.messages import HEARTBEAT, lsn_of
 from truecut.sources.postgres.relation import CATALOG_QUERY, TABLE_QUERY, Relation, from_catalog
 from truecut.sources.postgres.server import Address, Connection
@@ -26,6 +27,7 @@ class Published:
     relations: Mapping[TableName, Relation]
     lsn: int
     footings: Mapping[TableName, Footing] = field(default_factory=dict)
+    leaves: Leaves = field(default_factory=dict)
 
 
 NOTHING = Published({}, 0)
@@ -37,8 +39,9 @@ def look(address: Address, known: Published) -> Published:
     with connection, server.asking(connection, address, "describe its tables"):
         relations = relations_of(connection, address)
         stands = footings(connection, address, known.footings)
+        leaves = leaves_of(connection, [relation.oid for relation in relations.values()])
         is_new = not known.relations or (relations, stands) != (known.relations, known.footings)
-        return Published(relations, place(connection, beat=is_new), stands)
+        return Published(relations, place(connection, beat=is_new), stands, leaves)
 
 
 def relations_of(connection: Connection, address: Address) -> dict[TableName, Relation]:

@@ -23,7 +23,7 @@ from truecut.journal.opening import journal_of, open_reader
 from truecut.model.position import Position, SourcePosition
 from truecut.model.table import Mode, TableName, TableSchema
 from truecut.sources.contract import Observation, TableRead, Window, WindowLimits
-from truecut.sources.postgres import faults, journaled, published, seed, shape
+from truecut.sources.postgres import faults, journaled, leaves, published, seed, shape
 from truecut.sources.postgres import messages as wire
 from truecut.sources.postgres.address import server_address, units_of
 from truecut.sources.postgres.captured import CapturedLog, Extent
@@ -268,11 +268,14 @@ class CapturedSource:
                     held[name] = shape.missing(name)
                 elif self._is_replaced(extent, one, plan.upto):
                     held[name] = shape.replaced(name)
+                elif (untold := self._of_leaves(extent, one.read, one.modes)) is not None:
+                    held[name] = untold
                 self._remember(name, plan.upto, self._known.get((name, one.after)))
                 continue
             relation = self._resolved(extent, one, number)
             before = self._before(extent, one)
             fault = relation if isinstance(relation, Fault) else self._fault(one, relation, before)
+            fault = fault or self._of_leaves(extent, one.read, one.modes)
             if fault is not None or isinstance(relation, Fault):
                 held[name] = fault or shape.missing(name)
                 continue
@@ -307,6 +310,26 @@ class CapturedSource:
         if changed and settings is not None and settings.on_schema_change == "stop":
             return changed_by_choice(one.read.name)
         return shape.fault_in(one.read, relation, one.modes)
+
+    def _of_leaves(self, extent: Extent, table: TableRead, modes: frozenset[Mode]) -> Fault | None:
+        """By the catalog of now: it may be mended since the last look. What was read meanwhile does not see
+        that."""
+        if self._apart(table, modes) is None:
+            return None
+        self._seen.looked_s = float("-inf")
+        self._look_at_catalog(extent)
+        fault = self._apart(table, modes)
+        edition = self._units.current(table.name)
+        if fault is not None and edition is not None and edition.void is None:
+            edition.make_void("what was wrong with it has been said")
+        return fault
+
+    def _apart(self, table: TableRead, modes: frozenset[Mode]) -> Fault | None:
+        catalog = self._seen.catalog
+        relation = None if catalog is None else catalog.relations.get(table.name)
+        if catalog is None or relation is None:
+            return None
+        return leaves.fault_in(table, relation, catalog.leaves.get(relation.oid, ()), modes)
 
     def _before(self, extent: Extent, one: Wanted) -> Relation | None:
         """What a table was where it stands: by this process's memory, the catalog of then, or by whatever is
@@ -387,8 +410,14 @@ class CapturedSource:
         with self._lock:
             extent = self._extent()
             there = [table for table in tables if not self._is_nowhere(table.name, at.place)]
+            apart = {
+                table.name: why
+                for table in there
+                if (why := self._of_leaves(extent, table, frozenset())) is not None
+            }
+            there = [table for table in there if table.name not in apart]
             whole = [table for table in there if self._is_copied(table.name)]
-            tables = [table for table in tables if table not in whole]
+            tables = [table for table in tables if table not in whole and table.name not in apart]
             found = seed.plan_seed(
                 self._address,
                 self._where,
@@ -412,7 +441,7 @@ class CapturedSource:
             return replace(
                 found,
                 schemas={**found.schemas, **schemas},
-                faults={**found.faults, **held},
+                faults={**found.faults, **held, **apart},
                 upto_source=told,
                 identity=extent.identity,
             )

@@ -17,7 +17,7 @@ from truecut.model.finding import Check, Finding
 from truecut.model.position import Position, SourcePosition
 from truecut.model.table import TableName
 from truecut.sources.contract import Observation, Outstanding, TableFacts, TableRead
-from truecut.sources.postgres import checks, journaled, published, server, shape, unit_faults
+from truecut.sources.postgres import checks, journaled, leaves, published, server, shape, unit_faults
 from truecut.sources.postgres import messages as wire
 from truecut.sources.postgres.address import postgres_source, server_address
 from truecut.sources.postgres.captured import CapturedLog, Extent, Section
@@ -115,8 +115,11 @@ class PostgresSurvey:
             # before the first run nothing is published, and what will be is known all the same
             relation = published.relations_of(connection, address).get(table.name)
             relation = relation or published.to_be_published(connection, table.name)
-            if relation is not None and (fault := shape.fault_in(table, relation, frozenset())) is not None:
-                return fault
+            if relation is not None:
+                apart = leaves.leaves_of(connection, [relation.oid]).get(relation.oid, ())
+                fault = shape.fault_in(table, relation, frozenset())
+                if fault := fault or leaves.fault_in(table, relation, apart, frozenset()):
+                    return fault
             without = next(
                 (one.names for one in left_out(connection, address) if one.table == table.name), ()
             )
