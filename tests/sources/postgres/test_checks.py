@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.journal.certificates import Authority, Certificate
-from tests.postgres_server import PostgresServer, postgres_server
+from tests.postgres_server import ON_BOTH, PostgresServer, postgres_server
 from truecut.config.secret import Secret
 from truecut.errors import TruecutError
 from truecut.journal.local import LocalJournal
@@ -25,10 +25,10 @@ from truecut.sources.postgres.server import Address
 TABLES = (TableName("public", "t"), TableName("public", "Odd Näme"))
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
+@pytest.fixture(scope="module", params=ON_BOTH)
+def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
     settings = ("fsync=off", "max_replication_slots=1", "max_wal_senders=2")
-    with postgres_server(settings=settings) as running:
+    with postgres_server(settings=settings, version=request.param) as running:
         running.psql('CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE "Odd Näme" (id int PRIMARY KEY)')
         running.psql("CREATE ROLE ann LOGIN")
         yield running

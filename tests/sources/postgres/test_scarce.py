@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.postgres_server import PostgresServer, postgres_server
+from tests.postgres_server import ON_BOTH, PostgresServer, postgres_server
 from tests.sources.postgres.test_checks import codes, mend, refusal
 from truecut.config.secret import Secret
 from truecut.model.table import TableName
@@ -23,9 +23,9 @@ from truecut.sources.postgres.server import Address
 SETTINGS = ("fsync=off", "wal_level=logical", "max_wal_senders=1")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with postgres_server(settings=SETTINGS) as running:
+@pytest.fixture(scope="module", params=ON_BOTH)
+def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    with postgres_server(settings=SETTINGS, version=request.param) as running:
         running.psql("CREATE TABLE t (id int PRIMARY KEY)")
         running.psql("CREATE ROLE ann LOGIN REPLICATION; ALTER TABLE t OWNER TO ann")
         running.psql("GRANT CREATE ON DATABASE postgres TO ann")

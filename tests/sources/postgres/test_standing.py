@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.patience import PATIENCE_S
-from tests.postgres_server import PostgresServer, postgres_server
+from tests.postgres_server import ON_BOTH, PostgresServer, postgres_server
 from tests.sources.postgres.piped import Piped, pipeline_document
 from truecut.cli.status import command
 from truecut.runtime.capture_start import capture
@@ -26,9 +26,9 @@ SETTINGS = ("fsync=off", "wal_level=logical", "max_slot_wal_keep_size=2GB", "min
 LIMIT = 2 << 30
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with postgres_server(settings=SETTINGS) as running:
+@pytest.fixture(scope="module", params=ON_BOTH)
+def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    with postgres_server(settings=SETTINGS, version=request.param) as running:
         yield running
 
 
@@ -77,7 +77,7 @@ def wait_for(
     while not holds(found := json.loads(status(piped, "--json"))["source"]):
         assert time.monotonic() < deadline, found
         if busy is not None:
-            busy.execute("SELECT pg_logical_emit_message(false, 'wide', repeat('x', 10000), true)")
+            busy.execute("SELECT pg_logical_emit_message(true, 'wide', repeat('x', 10000))")
         time.sleep(0.1)
     return dict(found)
 
