@@ -16,9 +16,9 @@ from typing import Any
 
 from truecut.config.kinds import SOURCES
 from truecut.config.settings import Pipeline, SourceSettings
-from truecut.errors import TruecutError
+from truecut.errors import Fault, TruecutError
 from truecut.journal.contract import Journal
-from truecut.journal.local import LocalJournal, remove_log
+from truecut.journal.local import SEGMENT_BYTES_MAX, LocalJournal, remove_log
 from truecut.journal.opening import journal_of
 from truecut.runtime.capture_lease import CaptureLease
 from truecut.runtime.capture_report import control_name
@@ -30,6 +30,7 @@ from truecut.sources.registry import captured_source
 from truecut.state_folder import SPOOL
 
 STOP_S = 30.0
+SEGMENTS_MIN = 8  # of a full journal
 
 
 def is_captured(pipeline: Pipeline) -> bool:
@@ -81,7 +82,7 @@ def capture(
         control.close()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Tended:
     """A capture whose journal is trimmed meanwhile."""
 
@@ -89,10 +90,11 @@ class _Tended:
     pipeline: Pipeline
     journal: Journal
     came: set[str]
+    ended_by: Fault | None = None
 
     def document(self) -> dict[str, Any]:
         """For `status`: how it is, and why it waits while it does."""
-        hindrance = self.journal.hindrance()
+        hindrance = self.ended_by or self.journal.hindrance()
         waits = None if hindrance is None else hindrance.message
         return {**self.capture.progress.document(), "waits_for": waits}
 
@@ -101,6 +103,9 @@ class _Tended:
         trimming = Trimming(self.pipeline, self.journal, self.came)
         try:
             self.capture.run(stop)
+        except TruecutError as error:
+            self.ended_by = error.fault
+            raise
         finally:
             trimming.close()
 
@@ -109,15 +114,18 @@ def open_writer(source: SourceSettings) -> Journal:
     """The journal, taken over from whoever wrote to it before."""
     settings, where = source.journal, journal_of(source)
     assert settings is not None, "the file's own, or its default"
+    # The last segment stays, whoever has it: a full journal has room again only where it has others.
+    sizes: dict[str, int] = {
+        "bytes_max": settings.bytes_max,
+        "segment_bytes_max": min(SEGMENT_BYTES_MAX, settings.bytes_max // SEGMENTS_MIN),
+    }
     if where.folder is not None:
-        return LocalJournal(Path(where.folder), bytes_max=settings.bytes_max, take_over=True)
+        return LocalJournal(Path(where.folder), take_over=True, **sizes)
     from truecut.journal.replicated.producer import ReplicatedJournal
 
     assert where.coordinator is not None
     assert where.log is not None
-    return ReplicatedJournal(
-        where.coordinator, where.log, security=where.security, bytes_max=settings.bytes_max
-    )
+    return ReplicatedJournal(where.coordinator, where.log, security=where.security, **sizes)
 
 
 def _spool(pipeline: Pipeline) -> Path:

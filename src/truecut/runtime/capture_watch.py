@@ -1,7 +1,8 @@
 """Capture that goes on: waits for the lease, takes the journal over, and begins again after what passes.
 
 Promises: a fault that a retry can help with is tried again, of the source, the journal or the control store,
-with pauses that grow until a run has lasted; one that it cannot is raised and leaves everything as it is.
+with pauses that grow until a run has lasted; one that it cannot is raised and leaves everything as it is. A
+journal that is full is waited for with the lease in hand, so that whoever asks is told why it rests.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from truecut.runtime.capture_lease import CaptureLease
 log = logging.getLogger(__name__)
 
 PAUSE_MIN_S, PAUSE_MAX_S = 0.2, 30.0
-FENCED = "TC6003"
+FULL_PAUSE_S = 2.0
+FENCED, FULL = "TC6003", "TC6005"
 
 
 class Loop(Protocol):
@@ -45,7 +47,8 @@ def watch(
                 wait(PAUSE_MIN_S)
                 continue
             try:
-                _once(lease, open_journal, make, stop)
+                while not _is_done(lease, open_journal, make, stop):
+                    wait(FULL_PAUSE_S)
                 return
             finally:
                 lease.release()
@@ -57,6 +60,23 @@ def watch(
             pause_s = PAUSE_MIN_S
         wait(pause_s * random.uniform(0.5, 1.0))
         pause_s = min(PAUSE_MAX_S, 2 * pause_s)
+
+
+def _is_done(
+    lease: CaptureLease,
+    open_journal: Callable[[], Journal],
+    make: Callable[[Journal, Callable[[], None]], Loop],
+    stop: Callable[[bool], bool],
+) -> bool:
+    """False where the journal is full: every attempt trims it, and its last segment ends with each."""
+    try:
+        _once(lease, open_journal, make, stop)
+    except TruecutError as error:
+        if error.fault.code != FULL:
+            raise
+        log.warning("capture waits: %s", error.fault.message)
+        return stop(False)
+    return True
 
 
 def _once(

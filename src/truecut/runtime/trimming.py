@@ -55,13 +55,15 @@ class Trimming:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._over.wait(TRIM_S):
+        while True:  # at once, too: a capture that finds the journal full is over before the first pause
             try:
                 self.trim()
             except TruecutError as error:
                 log.warning("the journal is not trimmed: %s", error.fault.message)
             except Exception as error:  # noqa: BLE001 - none may end it: the journal would fill up
                 log.warning("the journal is not trimmed (%s); it is tried again", type(error).__name__)
+            if self._over.wait(TRIM_S):
+                return
 
     def trim(self) -> None:
         """Once."""
