@@ -11,7 +11,7 @@ from unittest.mock import patch
 from tests.runtime.quiet import pipeline_in
 from truecut.core import delivery
 from truecut.core.delivery import Delivery
-from truecut.errors import Fault
+from truecut.errors import Fault, Retry
 from truecut.model.cursor import Cursor
 from truecut.model.order import Receipt
 from truecut.runtime.delivery_state import Machine
@@ -182,3 +182,27 @@ def test_an_answer_from_before_a_reset_takes_nothing_over(tmp_path: Path) -> Non
     leases.tend(dict)
     background.answer()
     assert leases.given_up == {}
+
+
+def test_larger_tokens_are_asked_for_until_the_store_answers(tmp_path: Path) -> None:
+    """A store that cannot be reached forgets nothing for us: what was seen since then counts, too."""
+    clock, asked = ByHand(), list[dict[str, int]]()
+
+    class Away(Ours):
+        def raise_token(self, runner: str, above: dict[str, int], *, duration_ms: int) -> dict[str, int]:
+            asked.append(dict(above))
+            return {}
+
+    leases, machine, background = _leases(tmp_path, clock, Away())
+    machine.become(delivery.acquire(machine.state, {"t0": 5, "t1": 5}))
+    leases.raise_tokens({"t0": 9, "t1": 9})
+    with patch.object(background, "submit", lambda call, then, otherwise: refused.append(otherwise)):
+        refused: list[Callable[[Fault], None]] = []
+        leases.tend(dict)
+    leases.raise_tokens({"t1": 11})
+    (otherwise,) = refused
+    otherwise(Fault("TC5021", "the store is away", "None needed.", Retry.RETRYABLE))
+    clock.ms += DURATION_MS // 2
+    leases.tend(dict)
+    background.answer()
+    assert asked == [{"t0": 9, "t1": 11}]
