@@ -126,6 +126,7 @@ class World:
     bend_copies: Callable[[list[Json]], list[Json]] = lambda rows: rows
     bend_certificate: Callable[[Json], Json] = lambda value: value
     bend_events: Callable[[list[Json]], list[Json]] = lambda rows: rows
+    bend_header: Callable[[Json], Json] = lambda header: header
 
     def __post_init__(self) -> None:
         (self.folder / "copies").mkdir(parents=True, exist_ok=True)
@@ -232,16 +233,18 @@ class World:
             name, raw = self.evidence_file(events[start : start + size])
             names.append(name)
             hashes += hashlib.sha256(raw).digest()
-        header = {
-            "after": None if after is None else position(after),
-            "edition": copy.edition,
-            "kind": kind,
-            "rows": len(events),
-            "sha256": hashlib.sha256(hashes).hexdigest(),
-            "sink": copy.sink,
-            "table": copy.table,
-            "upto": position(upto),
-        }
+        header = self.bend_header(
+            {
+                "after": None if after is None else position(after),
+                "edition": copy.edition,
+                "kind": kind,
+                "rows": len(events),
+                "sha256": hashlib.sha256(hashes).hexdigest(),
+                "sink": copy.sink,
+                "table": copy.table,
+                "upto": position(upto),
+            }
+        )
         copy.head = hashlib.sha256(copy.head + canonical(header)).digest()
         copy.pending.append({**header, "files": names})
         copy.at = copy.upto = upto

@@ -1,11 +1,13 @@
-"""The decision about a virtual cut, with one thing in it changed: each such mutant judges some certificate
-otherwise, or is listed with the reason why none can."""
+"""The verifier with one thing in it changed: each such mutant judges something otherwise, or is listed with
+the reason why none can. All of the decision about a virtual cut; of whatever else is asked of files a few in
+`make test`, and all in `make soak`."""
 
 from __future__ import annotations
 
 import random
 import types
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +17,10 @@ import pytest
 from tests.core import cut_life
 from tests.proofs import certificates, test_decision
 from tests.proofs.certificates import Certificate
-from tests.verify.mutants import mutants
+from tests.verify import laid_before
+from tests.verify.judging import answer, in_its_place
+from tests.verify.laid_before import Case
+from tests.verify.mutants import Mutant, mutants
 from truecut_verify import cut
 
 EQUIVALENT = {
@@ -23,6 +28,8 @@ EQUIVALENT = {
         "a change that the snapshot did not see, at or before lo, has been refused before"
     ),
 }
+MODULES = ("chain", "replay", "evidence", "verdict", "units", "documents", "digest")
+ONE_OF = 60  # mutants, in `make test`
 
 
 def cases() -> list[Certificate]:
@@ -67,6 +74,10 @@ def _decided(module: types.ModuleType, one: Certificate, monkeypatch: pytest.Mon
     return said
 
 
+def _listed(module: str) -> set[str]:
+    return {name for name in EQUIVALENT if name.startswith(f"{module}: ")}
+
+
 def test_every_mutant_of_the_decision_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """By some certificate that it judges otherwise than the real one, or otherwise explains."""
     order = cases()
@@ -83,5 +94,47 @@ def test_every_mutant_of_the_decision_is_found(monkeypatch: pytest.MonkeyPatch) 
             killed += 1
             order.remove(killer)
             order.insert(0, killer)
-    assert survivors == set(EQUIVALENT)
+    assert survivors == _listed("cut")
     assert killed > 50
+
+
+@pytest.fixture(scope="module")
+def laid(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Case, Any]]:
+    """All that is laid before the verifier, and what the real one says."""
+    return [(one, answer(one.question)) for one in laid_before.cases(tmp_path_factory.mktemp("laid"))]
+
+
+def test_whatever_is_laid_before_it_gets_its_verdict(laid: list[tuple[Case, Any]]) -> None:
+    """Honest folders pass, lies fail, what cannot be known is unknown; single functions answer."""
+    assert {case.name: case.short(said) for case, said in laid} == {
+        case.name: case.wanted for case, _ in laid
+    }
+    assert len({case.name for case, _ in laid}) == len(laid)
+
+
+def _survivors(found: Iterable[Mutant], laid: list[tuple[Case, Any]]) -> set[str]:
+    """Those that answer everything as the real one does. Whatever found the one before is asked first."""
+    order, survivors = list(laid), set()
+    for mutant in found:
+        with in_its_place(mutant):
+            killer = next((one for one in order if answer(one[0].question) != one[1]), None)
+        if killer is None:
+            survivors.add(str(mutant))
+        else:
+            order.remove(killer)
+            order.insert(0, killer)
+    return survivors
+
+
+def test_a_mutant_of_the_verifier_is_found(laid: list[tuple[Case, Any]]) -> None:
+    """One of many; which ones is drawn from their names, so that it stays when lines move."""
+    some = [one for name in MODULES for one in mutants(name) if zlib.crc32(str(one).encode()) % ONE_OF == 0]
+    assert len(some) > 2
+    assert not _survivors(some, laid) - EQUIVALENT.keys()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("module", MODULES)
+def test_every_mutant_of_the_verifier_is_found(module: str, laid: list[tuple[Case, Any]]) -> None:
+    """By something that is laid before it; those that nothing can find are listed, each with its reason."""
+    assert _survivors(mutants(module), laid) == _listed(module)
