@@ -151,7 +151,10 @@ def _check_signatures(certificates: Sequence[Certificate], folder: Folder, given
         if before is not None and now.key != _next_key(before):
             raise Fail("it is signed by a key that was not handed over to", certificate=now.number)
         _check_signature(now, keys)
-    if given is not None and not set(read_keys(given)) & {one.key for one in certificates}:
+    own = set(read_keys(given or b""))
+    if given is not None and not own & {one.key for one in certificates}:
+        if _next_key(certificates[-1]) in own:  # which anybody may write
+            raise Unknown("the public key that was given signs from the next certificate on: none of these")
         stranger = "none of them is signed by the public key that was given"
         if certificates[0].number > 1:
             raise Unknown(f"{stranger}; those before were trimmed", certificate=certificates[0].number)

@@ -16,6 +16,7 @@ from truecut.certificate.sign import NEXT, PUBLIC, SIGNING, key_hash, private_pe
 from truecut.cli.certificate import command
 from truecut.errors import TruecutError
 from truecut.failpoint import HANDING_OVER
+from truecut.runtime.certificate_files import examined
 from truecut_verify.main import main as verify
 
 UNKNOWN = {
@@ -44,6 +45,7 @@ def certify(folder: Path) -> Issued:
 
 def made(folder: Path) -> Path:
     """A pipeline with one certificate."""
+    folder.mkdir(exist_ok=True)
     (folder / "shop.yaml").write_text(PIPELINE)
     certify(folder / "certificates")
     return folder / "shop.yaml"
@@ -52,6 +54,38 @@ def made(folder: Path) -> Path:
 def verdict(folder: Path, capsys: pytest.CaptureFixture[str], *more: str) -> str:
     verify([*more, str(folder / "certificates")])
     return capsys.readouterr().out
+
+
+def v0(folder: Path) -> tuple[str, str]:
+    """What `truecut verify --level files` says of the chain: verdict, and why."""
+    (found,) = [check for check in examined(folder / "certificates") if check.level == "V0"]
+    return found.verdict, found.detail
+
+
+def test_a_chain_under_the_key_of_somebody_else_fails(tmp_path: Path) -> None:
+    """The pipeline's own key is beside its certificates: a chain that was made anew under another one, with
+    its public half in the folder, is not ours. Nor is one that ends by handing over to our key."""
+    made(tmp_path / "ours")
+    folder = tmp_path / "ours" / "certificates"
+    verdict, why = v0(tmp_path / "ours")
+    assert (verdict, "the key that was given" in why) == ("pass", True)
+    made(tmp_path / "theirs")
+    for file in (tmp_path / "theirs" / "certificates").rglob("*"):
+        if file.is_file() and file.name != SIGNING:
+            (folder / file.relative_to(tmp_path / "theirs" / "certificates")).write_bytes(file.read_bytes())
+    assert v0(tmp_path / "ours") == ("fail", "none of them is signed by the public key that was given")
+
+
+def test_a_key_that_has_signed_nothing_yet_speaks_for_nothing(tmp_path: Path) -> None:
+    """From a hand-over until the next certificate nobody knows; then the new key speaks for all."""
+    file, folder = made(tmp_path), tmp_path / "certificates"
+    assert CliRunner().invoke(command, ["rotate", str(file)]).exit_code == 0
+    assert v0(tmp_path)[0] == "unknown"
+    certify(folder)
+    assert v0(tmp_path)[0] == "pass"
+    (folder / SIGNING).unlink()  # kept elsewhere: the certificates' own key, and it is said
+    verdict, why = v0(tmp_path)
+    assert (verdict, "a key that came with them" in why) == ("pass", True)
 
 
 def test_the_chain_goes_on_under_another_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -131,6 +131,14 @@ def private_pem(key: Ed25519PrivateKey) -> bytes:
     )
 
 
+def own_public_key(folder: Path) -> bytes | None:
+    """Of the key that signs here, as PEM; None where that is kept from us."""
+    with suppress(OSError, ValueError, TypeError):
+        key = serialization.load_pem_private_key((folder / SIGNING).read_bytes(), None)
+        return _public_pem(key) if isinstance(key, Ed25519PrivateKey) else None
+    return None
+
+
 def _public_pem(key: Ed25519PrivateKey) -> bytes:
     return key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from truecut.certificate.sign import own_public_key
 from truecut.model.position import Position
 from truecut.runtime.checked import Checked
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 
 def examined(folder: Path, more: More = lambda _: []) -> list[Checked]:
-    """Every copy, level by level; `more`: what else is asked of what was found."""
+    """Every copy, level by level, under the key that signs here; `more`: what else is asked of what was
+    found."""
     try:
         from truecut_verify.files import examine
         from truecut_verify.folder import WrongUsage, opened
@@ -29,7 +31,7 @@ def examined(folder: Path, more: More = lambda _: []) -> list[Checked]:
         return [_unknown("the package truecut-verify is not installed")]
     try:
         with opened([folder]) as folders:
-            every = [examine(one, None) for one in folders]
+            every = [examine(one, own_public_key(folder)) for one in folders]
             checks = [check for one in every for check in (*one.checks, *more(one))]
     except (WrongUsage, OSError):
         return [_unknown("there is no certificate yet")]
