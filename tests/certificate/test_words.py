@@ -27,6 +27,27 @@ spec:
 """
 
 
+LIMITS = {
+    "whole tables": "tables and rows that are not listed",
+    "what the sink holds now": "changed",
+    "delivery": "delivered exactly once",
+    "transfer": "another deployment",
+}
+
+
+def test_every_limit_is_told_wherever_limits_are_told() -> None:
+    """What acceptance alone does not give: of whole tables, of the sink's state, of exactly-once delivery, of
+    other deployments. In the page and the terminal's words, and in both documents."""
+    docs = Path(__file__).parents[2] / "docs"
+    texts = [DOES_NOT_SAY]
+    for name in ("certificates.md", "certificate-format.md"):
+        (told,) = re.findall(
+            r"^## What it does not say$(.*?)(?=^## |\Z)", (docs / name).read_text(), re.M | re.S
+        )
+        texts.append(re.sub(r"\s+", " ", told))
+    assert [(limit, text) for text in texts for limit, said in LIMITS.items() if said not in text] == []
+
+
 class Tags(HTMLParser):
     """What a page is made of: tags still open, attributes, text."""
 

@@ -15,7 +15,9 @@ from truecut.certificate.issue import Issued
 
 DOES_NOT_SAY = (
     "It speaks of what was delivered up to these positions. It does not say that nobody has changed a copy "
-    "since, that the source still is what it was, or anything of tables and rows that are not listed."
+    "since, that the source still is what it was, or anything of tables and rows that are not listed. Nor "
+    "that each change was delivered exactly once, only what they came to; nor that another deployment, with "
+    "other settings, servers or versions, does as well."
 )
 ASSUMED_WORDS = {
     "log-complete": "The source's log told every change, in the order of its commits.",
