@@ -20,8 +20,10 @@ $(STAMP): requirements.lock pyproject.toml scripts/setup.sh
 demo: setup  ## a live PostgreSQL into a lake and another one: killed, verified, tampered with, repaired
 	@$(VENV)/bin/truecut demo
 
-test: setup lint coq  ## everything that must hold, with real parts
-	@$(PYTHON) -m pytest $(TWO) -m "not soak"
+test: setup coq  ## everything that must hold, with real parts; lint beside it
+	@said=$$(mktemp); $(MAKE) --no-print-directory lint >$$said 2>&1 & lint=$$!; \
+	$(PYTHON) -m pytest $(TWO) -m "not soak"; tests=$$?; \
+	wait $$lint; lint=$$?; cat $$said; rm -f $$said; exit $$(( tests ? tests : lint ))
 
 lint: setup  ## format, lint, layers, strict types
 	@$(VENV)/bin/ruff format --check --quiet . && $(VENV)/bin/ruff check --quiet .

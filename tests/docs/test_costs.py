@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from tests import timing
@@ -67,3 +68,21 @@ def test_a_childs_seconds_are_counted() -> None:
     times.charge("tests/x/test_two.py")
     assert times.spent["tests/x/test_one.py"] > 1.9
     assert times.spent["tests/x/test_two.py"] < 1.0
+
+
+def test_what_is_done_for_all_is_charged_where_it_belongs() -> None:
+    """The judge of all traces runs with the last test of a process, whichever that is."""
+    times = timing.CpuTimes()
+    _burn()
+    with times.charged_to("tests/specs/judge.py", meanwhile="tests/e2e/test_last.py"):
+        _burn()
+        _burn()
+    times.charge("tests/e2e/test_last.py")
+    assert times.spent["tests/e2e/test_last.py"] >= 0.2
+    assert times.spent["tests/specs/judge.py"] > times.spent["tests/e2e/test_last.py"]
+
+
+def _burn() -> None:
+    end_s = time.process_time() + 0.3
+    while time.process_time() < end_s:
+        pass

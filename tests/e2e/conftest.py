@@ -11,10 +11,11 @@ from pyspark.sql import SparkSession
 
 from tests.e2e.world import World
 from tests.specs.tracecheck import Case, cases_of, read, refused
+from tests.timing import PLUGIN, Timing
 
 
 @pytest.fixture(scope="session", autouse=True)
-def judged_traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def judged_traces(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[None]:
     """Every run of these tests leaves a trace in the spec's words; at the end TLC judges them all."""
     yield
     runs: dict[Path, list[Path]] = {}
@@ -23,7 +24,9 @@ def judged_traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         runs.setdefault(path.parent.parent, []).append(path)
     assert runs, "no run left a trace"
     lives = [case for world, paths in runs.items() for case in cases_of(world.name, read(paths))]
-    found = [str(refusal) for alike in _alike(lives) for refusal in refused(alike)]
+    timing: Timing = pytestconfig.pluginmanager.get_plugin(PLUGIN)  # type: ignore[assignment]
+    with timing.charged_to("tests/specs/tracecheck.py"):
+        found = [str(refusal) for alike in _alike(lives) for refusal in refused(alike)]
     assert not found, "\n".join(found)
 
 

@@ -16,7 +16,7 @@ from tests.runtime.simulation import life
 from tests.runtime.simulation.clockwork import Broken
 from tests.runtime.simulation.faults import FAULTS, Kind, injected
 
-STORMS = 2_000
+STORMS = 500
 PARTS = 4
 HANGS = 60
 LIMPS = 16
