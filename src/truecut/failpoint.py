@@ -5,7 +5,8 @@ after kill -9) at the first or third hit in this process, `name:hang` blocks for
 process until it is sent SIGCONT, `name:error` raises OSError. TRUECUT_FAILPOINT_HITS names a folder in which
 a point that fires leaves a file of its own name that holds the process id; with it a point fires once, in
 whichever process comes first. `@FOLDER` stands for whatever is armed while the process runs: a point for
-which there is a file of its name takes it away and exits, once.
+which there is a file of its name takes it away and exits, once. If `hold` is written in it, the point waits
+instead for as long as the file, called `name.held` by then, is there.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import errno
 import os
 import signal
 import threading
+import time
 from collections import Counter
+from pathlib import Path
 
 from truecut.errors import require
 
@@ -83,8 +86,8 @@ def failpoint(name: str) -> None:
     """Do what the environment asks for at this point: nothing, unless it names it."""
     asked = os.environ.get("TRUECUT_FAILPOINT", "")
     require(name in NAMES, f"{name} is a registered failpoint")
-    if asked.startswith("@") and _was_armed(asked[1:], name):
-        _fire(name, "")
+    if asked.startswith("@"):
+        _fire_if_armed(os.path.join(asked[1:], name), name)
     wanted, _, how = asked.partition(":")
     if wanted != name:
         return
@@ -95,13 +98,19 @@ def failpoint(name: str) -> None:
         _fire(name, how)
 
 
-def _was_armed(folder: str, name: str) -> bool:
+def _fire_if_armed(file: str, name: str) -> None:
     """Whoever takes the file away is the one that fires."""
+    held = f"{file}.held"
     try:
-        os.unlink(os.path.join(folder, name))
+        os.rename(file, held)
     except FileNotFoundError:
-        return False
-    return True
+        return
+    if Path(held).read_text() == "hold":
+        while os.path.exists(held):
+            time.sleep(0.05)
+        return
+    os.unlink(held)
+    _fire(name, "")
 
 
 def _first_to_fire(name: str) -> bool:

@@ -127,3 +127,11 @@ def _is_worker(process: psutil.Process, role: str) -> bool:
         return parent is not None and process.name() == parent.name() == f"truecut-{role}"
     except psutil.NoSuchProcess:
         return False
+
+
+def hold_at(armed: Path, point: str) -> Path:
+    """Whoever comes next to this failpoint of `@armed` waits there while the file exists that this names; it
+    comes when somebody does."""
+    (armed / "new").write_text("hold")
+    (armed / "new").rename(armed / point)
+    return armed / f"{point}.held"

@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from tests.e2e.process import run, running, started, truecut
+from tests.e2e.process import hold_at, run, running, started, truecut
 from tests.e2e.test_mirror import CREATE, fill
 from tests.e2e.world import Rows, World, eventually, tenants_document
 from truecut.lake import parse_address
@@ -53,23 +53,32 @@ def test_a_tenant_added_later_is_seeded_while_others_go_on(tmp_path: Path) -> No
 
 
 def test_tenants_come_and_go_while_it_runs(tmp_path: Path) -> None:
-    """A line added to the `for_each` file is seeded beside the others, which go on and are not seeded again;
-    a line taken out ends its lease, and its data stays; what waits for a restart is said by log, status and
-    plan; a file that cannot be used changes nothing. All in one run."""
+    """A line added to the `for_each` file is seeded beside the others, which go on while its seed stands
+    still and are not seeded again; a line taken out ends its lease, and its data stays; what waits for a
+    restart is said by log, status and plan; a file that cannot be used changes nothing. All in one run."""
     world = World(tmp_path, None, tenants_document(tenants=["{tenant}"]))
     world.document["spec"]["sinks"][0]["for_each"] = {"file": "tenants.csv"}
     csv, log = tmp_path / "tenants.csv", tmp_path / "run.log"
+    armed = tmp_path / "armed"
+    armed.mkdir()
     csv.write_text("tenant\nt0\nt1\n")
     world.source(CREATE, fill(300))
     options = ("--log-format", "json", "--log-file", log)
-    with started("run", world.save(), *options, env={"TRUECUT_TRACE": str(world.traces)}) as process:
+    env = {"TRUECUT_TRACE": str(world.traces), "TRUECUT_FAILPOINT": f"@{armed}"}
+    with started("run", world.save(), *options, env=env) as process:
         eventually(
             lambda: _is_there(world, "t0") and _is_there(world, "t1"), what="the first ones are seeded"
         )
         world.tenant("t0", MARK)
+        held = hold_at(armed, "before_sink_transaction")
         csv.write_text("tenant\nt0\nt1\nt2\n")
-        eventually(lambda: _is_there(world, "t2"), what="the new one is seeded")
+        eventually(held.exists, what="the seed stands still")
         world.source("UPDATE lake.main.events SET v = -1 WHERE id < 10")
+        eventually(lambda: _is_equal(world, "t0") and _is_equal(world, "t1"), what="the others go on")
+        assert not _is_there(world, "t2"), "nothing of the new one is there yet"
+        held.unlink()
+        eventually(lambda: _is_there(world, "t2"), what="the new one is seeded")
+        world.source("UPDATE lake.main.events SET v = -3 WHERE id < 10")
         eventually(lambda: all(_is_equal(world, t) for t in ("t0", "t1", "t2")), what="all go on")
         assert world.sink_rows("t0", MARKED) == [(1,)], "t0 was not seeded again"
         csv.write_text("tenant\nt0\nt1;t2\n")
