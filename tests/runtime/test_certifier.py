@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,8 +19,9 @@ from truecut.certificate.segment import SECRET, Wanted
 from truecut.certificate.sign import SIGNING, signer
 from truecut.config.secret import Secret
 from truecut.config.settings import CertificateSettings, Pipeline, SinkSettings, copy_fingerprint
-from truecut.errors import TruecutError
+from truecut.errors import Fault, Retry, TruecutError
 from truecut.model.cursor import CopyState, Cursor
+from truecut.model.order import Receipt
 from truecut.runtime.background import Background
 from truecut.runtime.certifier import Certifier, Shown
 from truecut.runtime.runner import CERTIFY_TRIES, Runner
@@ -188,6 +189,30 @@ def test_the_end_of_a_run_does_not_wait_for_what_cannot_be_issued(tmp_path: Path
     assert len(tries) == CERTIFY_TRIES
 
 
+def test_what_was_not_issued_is_tried_again(tmp_path: Path) -> None:
+    """Whether it could not be, or somebody else was at it: what was shown is told by the next one."""
+    run = bench(tmp_path)
+    certifier, asked = run.certifier, list[Any]()
+    certifier._background = SimpleNamespace(submit=lambda *one: asked.append(one))  # type: ignore[assignment]
+    told = shown(run, copy_of(run, edition=1, at=3))[run.sink.name].cursor
+    certifier.heard([Receipt(run.sink.name, 1, "applied", told)])
+    fault = Fault("TC7006", "the folder is hurt", "Restore it.", Retry.RETRYABLE)
+    answers: list[Callable[[Any], Any]] = [
+        lambda one: one[2](fault),
+        lambda one: one[1](None),
+        lambda one: one[1](one[0]()),
+    ]
+    for answer in answers:
+        assert certifier.unsettled
+        certifier.tend(often_ms=0)
+        certifier.tend(often_ms=0)
+        (one,) = asked
+        asked.clear()
+        answer(one)
+    assert not certifier.unsettled
+    assert (certifier.faults, certifier.last.number) == (1, 1)
+
+
 # --- copies that are made anew, and those of another source ------------------------------------------------
 
 
@@ -230,6 +255,23 @@ def test_a_sink_that_was_lost_has_another_claim(tmp_path: Path) -> None:
     anew = run.certifier._issue_next(shown(run, copy_of(run, edition=1, at=7), second.digest))
     assert anew is not None
     assert (anew.copies[name]["edition"], anew.copies[name]["at"]) == (1, str(position(7)))
+
+
+def test_copies_that_are_no_more_are_not_claimed(tmp_path: Path) -> None:
+    """Of a sink that the pipeline has no more, the next certificate says nothing."""
+    run = bench(tmp_path)
+    both = {
+        **shown(run, copy_of(run, edition=1, at=3)),
+        **shown(run, copy_of(run, edition=1, at=3, sink=1), sink=1),
+    }
+    names = [sink.name for sink in run.pipeline.sinks[:2]]
+    issued = run.certifier._issue_next(both)
+    assert issued is not None
+    assert set(issued.copies) == {(TABLE, name) for name in names}
+    run.certifier.revised(replace(run.pipeline, sinks=run.pipeline.sinks[:1]), names[1:])
+    issued = run.certifier._issue_next(shown(run, copy_of(run, edition=1, at=4)))
+    assert issued is not None
+    assert set(issued.copies) == {(TABLE, names[0])}
 
 
 def test_a_certificate_is_of_one_source(tmp_path: Path) -> None:
