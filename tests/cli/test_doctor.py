@@ -90,6 +90,13 @@ def test_every_table_that_cannot_be_copied_is_named(world: World) -> None:
         ("main.plain", "TC2004", "error"),
         ("main.nope", "TC2002", "error"),
     ]
+    world.document["spec"]["tables"][-1]["name"] = "main.evnts"
+    world.save()
+    said = {one["object"]: one["what"] for one in call("doctor", world.file, "--json").json["findings"]}
+    assert said["main.evnts"].endswith(
+        '; there are main.events, main.huge, main.plain, main.repeated; did you mean "main.events"?'
+    )
+    assert said["main.plain"].endswith('; the table has id; did you mean "id"?')
     found = {f["code"]: f["what"] for f in call("doctor", world.file, "--json").json["findings"]}
     assert found["TC2021"] == "main.repeated: 2 rows have NULL in their key (id, part)"
     assert found["TC2022"] == "main.repeated: 1 keys (id, part) occur more than once"

@@ -191,7 +191,7 @@ def test_a_password_is_not_written_into_the_file(tmp_path: Path, postgres: Postg
             2,
             "write the path of a DuckDB file, sqlite:",
         ),
-        (["--dsn", "postgres:host=127.0.0.1 port=1 password=geheim"], 1, "TC4005 "),
+        (["--dsn", "postgres:host=127.0.0.1 port=1 password=geheim"], 3, "TC4005 "),
         (["--dsn", "plain.duckdb"], 2, "TC1065 There is a database at duckdb:"),
         (["--dsn", "notes.txt"], 2, "TC1065 There is a file at duckdb:"),
         (["--dsn", "people.csv"], 2, "TC1065 There is a file at duckdb:"),

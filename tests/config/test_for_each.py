@@ -36,6 +36,9 @@ def test_columns_may_stand_anywhere(folder: Folder) -> None:
         (b"tenant;region\na;b\n", [
             "1  TC1032  the columns are separated by ; here; separate them by commas",
         ]),
+        (b"tenant\tregion\na\tb\n", [
+            "1  TC1032  the columns are separated by tabs here; separate them by commas",
+        ]),
         (b"tenant\n a\n", ["2  TC1033  a value that name needs has blanks around it, or" + ASTRAY]),
         (b"tenant\n../a\nb\n", ["2  TC1033  a value that name needs has blanks around it, or" + ASTRAY]),
         (b"tenant\na\\b\n", ["2  TC1033  a value that name needs has blanks around it, or" + ASTRAY]),

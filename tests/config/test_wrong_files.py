@@ -69,6 +69,11 @@ ONE_FAULT = {
         "for_each: {file: all-${TENANTS}.csv}",
         '25  TC1004  not YAML: a ${…} inside braces or brackets must stand in quotes: "${NAME}"',
     ),
+    "reference in brackets without quotes": (
+        "key: [id]",
+        "key: [${KEY}]",
+        '12  TC1004  not YAML: a ${…} inside braces or brackets must stand in quotes: "${NAME}"',
+    ),
     "truth for text": (
         "route: acme",
         "route: true",

@@ -13,7 +13,7 @@ from truecut.config.load import load
 from truecut.core import answers, delivery
 from truecut.core.delivery import Copy, Delivery, SinkState
 from truecut.errors import Fault, Retry
-from truecut.model.cursor import Version
+from truecut.model.cursor import CopyState, Cursor, Hold, Version
 from truecut.model.position import Position
 from truecut.runtime.control import Reports
 from truecut.runtime.orders import wanted
@@ -46,6 +46,29 @@ def _view(folder: Path, *, now_ms: int = 0) -> tuple[View, SinkState]:
 
 def _state(sink: SinkState) -> Delivery:
     return Delivery({"copy": sink}, identity="i", oldest=Position(1, 0), head=PLACE)
+
+
+@pytest.mark.parametrize(
+    ("fix", "said"),
+    [
+        ("", "Remove the cause, then run `truecut resume FILE --table {table}`."),
+        ("Add a sink.", "Add a sink. Then run `truecut resume FILE --table {table}`."),
+        ("Run `truecut resume FILE --table {table}`.", "Run `truecut resume FILE --table {table}`."),
+    ],
+)
+def test_a_held_table_says_what_its_code_says(fix: str, said: str, tmp_path: Path) -> None:
+    """The remedy of the code is kept with the hold, also in the sink, and ends with how the table goes on."""
+    view, sink = _view(tmp_path)
+    table = next(iter(sink.settings))
+    hold = Hold("TC3003", "it has rows that match no sink", fix.format(table=table))
+    kept = CopyState("mirror", "", (), at=PLACE, hold=hold)
+    read = Cursor.from_json(Cursor(PLACE, 1, {table: kept}).to_json(), position=PLACE, token=1)
+    assert read.copies[table].hold == hold
+    copy = Copy("held", at=PLACE, edition=1, source_identity="i", hold=hold)
+    view.refresh(_state(replace(sink, phase="ready", token=1, cursor=PLACE, copies={table: copy})))
+    line = view.sinks["copy"]
+    assert line.error is not None
+    assert line.error["fix"] == line.tables[table]["error"]["fix"] == said.format(table=table)
 
 
 def test_a_sink_that_fails_keeps_what_it_had(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ FILE_BYTES_MAX = 16 << 20
 
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
+_OTHERS = ((";", ";"), ("\t", "tabs"))  # that spreadsheets write, and what they are called
+
 Complain = Callable[[rules.Rule, int, str], None]  # rule, line, message
 
 
@@ -82,8 +84,8 @@ def read_lines(path: Path, complain: Complain) -> Lines | None:
         if header is None or not any(header.values):
             complain(rules.FOR_EACH_EMPTY, 1, "the file is empty; its first line must name the columns")
             return None
-        if len(header.values) == 1 and ";" in header.values[0]:
-            message = "the columns are separated by ; here; separate them by commas"
+        if (other := _other_separator(header)) is not None:
+            message = f"the columns are separated by {other} here; separate them by commas"
             complain(rules.FOR_EACH_HEADER, header.number, message)
             return None
         if not _header_is_sound(header, complain):
@@ -126,6 +128,11 @@ def _records(content: str) -> Iterator[Line]:
         except csv.Error:
             raise _NotCsv(number) from None
         yield Line(number, tuple(values))
+
+
+def _other_separator(header: Line) -> str | None:
+    (name, *more) = header.values
+    return next((said for sign, said in _OTHERS if sign in name), None) if not more else None
 
 
 def _header_is_sound(header: Line, complain: Complain) -> bool:

@@ -24,7 +24,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]{1,3})")
 _QUOTED = re.compile(r"""\"[^\"]*\"|'[^']*'""")
-_UNQUOTED_REFERENCE = re.compile(r"[\[{,].*([,\[]|:\s)[^,\[\]{}]*\$\{")
+_UNQUOTED_REFERENCE = re.compile(r"([\[{,].*([,\[]|:\s)|\[)[^,\[\]{}]*\$\{")
 _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),

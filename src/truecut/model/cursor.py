@@ -27,6 +27,7 @@ class Hold:
 
     code: str
     message: str
+    fix: str = ""  # of the code itself; none where the message says all
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ def _copy_to_dict(copy: CopyState) -> dict[str, Any]:
     return {
         "at": str(copy.at),
         "edition": copy.edition,
-        "hold": None if hold is None else [hold.code, hold.message],
+        "hold": None if hold is None else [hold.code, hold.message, hold.fix],
         "resumed": copy.resumed,
         "source_identity": copy.source_identity,
         "source_position": copy.source_position,

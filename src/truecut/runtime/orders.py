@@ -174,7 +174,7 @@ class Planner:
             None,
             wanted.expected,
             Version(before.edition, wanted.at or before.at, fault.code, wanted.resumed),
-            Hold(fault.code, fault.message),
+            Hold(fault.code, fault.message, fault.fix),
             copy_fingerprint(self._table(name), sink),
         )
 

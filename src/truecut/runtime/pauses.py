@@ -83,9 +83,12 @@ def backfill(state: Path, *, table: str, sink: str | None = None) -> Request:
     return Request(_ask(state, _again(state, table, sink)), table, again=True, sink=sink)
 
 
-def how_to_resume(table: str) -> str:
-    """The way out for a held table."""
-    return f"Remove the cause, then run `truecut resume FILE --table {table}`."
+def how_to_resume(table: str, fix: str = "") -> str:
+    """The way out for a held table: what its code says, and that it has to be resumed then."""
+    resume = f"run `truecut resume FILE --table {table}`."
+    if "`truecut resume" in fix:
+        return fix
+    return f"{fix} Then {resume}" if fix else f"Remove the cause, then {resume}"
 
 
 def answered(state: Path, request: Request) -> None:

@@ -219,4 +219,4 @@ def _needs_accept(copy: Copy) -> bool:
 def _way_out(table: str, copy: Copy) -> str:
     if _needs_accept(copy):
         return "Run once with --accept to replace the copy, or take the change of the settings back."
-    return how_to_resume(table)
+    return how_to_resume(table, "" if copy.hold is None else copy.hold.fix)

@@ -290,7 +290,7 @@ def _error_of(sink: SinkState) -> dict[str, Any] | None:
                 "code": copy.hold.code,
                 "message": copy.hold.message,
                 "retryable": False,
-                "fix": how_to_resume(table),
+                "fix": how_to_resume(table, copy.hold.fix),
             }
         if copy.fault is not None:
             return copy.fault.document() | {"message": unread(table, copy.fault)}
@@ -300,7 +300,8 @@ def _error_of(sink: SinkState) -> dict[str, Any] | None:
 def _trouble_of(table: str, copy: Copy) -> dict[str, Any] | None:
     """Why a copy does not go on."""
     if copy.hold is not None:
-        return {"code": copy.hold.code, "message": copy.hold.message}
+        fix = how_to_resume(table, copy.hold.fix)
+        return {"code": copy.hold.code, "message": copy.hold.message, "fix": fix}
     fault = copy.fault
     if fault is None:
         return None

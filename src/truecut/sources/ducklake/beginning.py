@@ -81,7 +81,7 @@ def _look(address: LakeAddress) -> tuple[list[FoundTable], str]:
             raise _no_lake(address, "a file") from None
         if fault.code == "TC4018":  # without its `sqlite:`
             raise TruecutError.of(fault, ExitCode.WRONG_INPUT) from None
-        raise TruecutError.of(fault) from None
+        raise TruecutError.of(fault, ExitCode.UNFIT_ENVIRONMENT) from None
     finally:
         connection.close()
     tables = [FoundTable(schema, name, tuple(columns)) for schema, name, columns in rows]

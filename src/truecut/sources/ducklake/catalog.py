@@ -176,6 +176,19 @@ def table_versions(lake: Lake, name: TableName) -> list[TableVersion]:
     return [TableVersion(int(row[0]), str(row[1]), int(row[2]), _optional(row[3])) for row in rows]
 
 
+def table_names(lake: Lake, at: int) -> list[str]:
+    """Every table at a snapshot, `schema.table`, in order."""
+    rows = lake.connection.execute(
+        f"""SELECT s.schema_name || '.' || t.table_name
+            FROM {lake.metadata}.ducklake_table t JOIN {lake.metadata}.ducklake_schema s USING (schema_id)
+            WHERE greatest(t.begin_snapshot, s.begin_snapshot) <= {at}
+              AND (t.end_snapshot IS NULL OR t.end_snapshot > {at})
+              AND (s.end_snapshot IS NULL OR s.end_snapshot > {at})
+            ORDER BY 1"""
+    ).fetchall()
+    return [str(name) for (name,) in rows]
+
+
 def covering(versions: Sequence[TableVersion], snapshot: int) -> TableVersion | None:
     """The table that stood under the name at a snapshot."""
     return next((version for version in versions if version.covers(snapshot)), None)

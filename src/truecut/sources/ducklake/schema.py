@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from truecut.config.finding import did_you_mean
 from truecut.errors import Fault, Retry
 from truecut.lake import identifier, literal
 from truecut.model.change import PREFIX
@@ -18,6 +19,7 @@ from truecut.model.types import Type
 from truecut.sources.contract import TableRead
 from truecut.sources.ducklake.catalog import ColumnVersion, TableVersion
 
+_SHOWN_MAX = 20  # tables of a source
 TABLE_MISSING = "TC2002"
 TABLE_REPLACED = "TC2003"
 COLUMN_MISSING = "TC2004"
@@ -92,7 +94,8 @@ def fault_in(table: TableRead, schema: TableSchema) -> Fault | None:
         if schema.column(name) is None:
             return Fault(
                 COLUMN_MISSING,
-                f"{table.name}: column {name} does not exist; the table has {', '.join(schema.names)}",
+                f"{table.name}: column {name} does not exist; the table has {', '.join(schema.names)}"
+                f"{did_you_mean(name, schema.names)}",
                 "Correct key and route_by of this table in the pipeline file, or add the column.",
             )
     for column in schema.columns:
@@ -114,11 +117,13 @@ def fault_in(table: TableRead, schema: TableSchema) -> Fault | None:
     return None
 
 
-def missing(table: TableRead, *, at: str) -> Fault:
-    """There is no table of that name."""
+def missing(table: TableRead, *, at: str, there: Sequence[str] = ()) -> Fault:
+    """There is no table of that name. `there`: those that could have been meant."""
+    shown = [*there[:_SHOWN_MAX], *(["…"] if len(there) > _SHOWN_MAX else [])]
+    known = f"; there are {', '.join(shown)}{did_you_mean(str(table.name), there)}" if there else ""
     return Fault(
         TABLE_MISSING,
-        f"{table.name} does not exist at the source at {at}",
+        f"{table.name} does not exist at the source at {at}{known}",
         "Correct tables[].name in the pipeline file, or create the table.",
     )
 

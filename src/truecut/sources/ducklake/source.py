@@ -108,7 +108,8 @@ class DuckLakeSource:
     def _describe(self, lake: Lake, table: TableRead, at: int) -> TableSchema | Fault:
         version = catalog.covering(catalog.table_versions(lake, table.name), at)
         if version is None:
-            return schema.missing(table, at=str(self._position(at)))
+            there = catalog.table_names(lake, at)
+            return schema.missing(table, at=str(self._position(at)), there=there)
         found = schema.schema_at(version, catalog.column_versions(lake, version.id), at=at)
         return schema.fault_in(table, found) or found
 

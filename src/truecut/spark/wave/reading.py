@@ -218,5 +218,5 @@ def _unrouted_fault(table: str) -> Fault:
     return Fault(
         "TC3003",
         f"{table} has rows that match no sink, and the pipeline says `unrouted: stop`",
-        "Add a sink for them, or say `unrouted: count`; then run `truecut resume FILE --table`.",
+        f"Add a sink for them, or say `unrouted: count`; then run `truecut resume FILE --table {table}`.",
     )
