@@ -81,7 +81,7 @@ CASES = {
     "a route of the root's identity alone": Case(
         (KEYED, LEAF, "ALTER TABLE t REPLICA IDENTITY FULL"),
         ("UPDATE t SET tenant = 'b' WHERE id = 1", "DELETE FROM t WHERE id = 2"),
-        "TC2124",
+        "TC2161",
         by_tenant=True,
     ),
     "another key": Case(
@@ -93,7 +93,7 @@ CASES = {
             "ALTER TABLE l REPLICA IDENTITY USING INDEX other",
         ),
         ("UPDATE t SET id = 5 WHERE id = 1", "DELETE FROM t WHERE id = 2"),
-        "TC2123",
+        "TC2161",
     ),
     "a key of its own below a root that has none": Case(
         (
@@ -103,7 +103,7 @@ CASES = {
             "ALTER TABLE t REPLICA IDENTITY FULL",
         ),
         ("UPDATE t SET tenant = 'x' WHERE id = 1",),
-        "TC2123",
+        "TC2161",
     ),
 }
 
@@ -145,11 +145,11 @@ def test_a_leaf_that_comes_later_is_seen(piped: Piped) -> None:
     )
     follower.capture()
     follower.stream_to(None, WIDE)
-    assert follower.said == ["TC2123"]
+    assert follower.said == ["TC2161"]
     do(piped, "INSERT INTO t VALUES (101, 'x')", "UPDATE t SET id = 102 WHERE id = 101")
     do(piped, "ALTER TABLE m REPLICA IDENTITY DEFAULT")
     follower.catch_up()
-    assert (follower.said, follower.tables[T].content()[1]) == (["TC2123"], truth(piped))
+    assert (follower.said, follower.tables[T].content()[1]) == (["TC2161"], truth(piped))
 
 
 def test_a_leaf_that_tells_more_is_none_the_worse(piped: Piped) -> None:
@@ -172,7 +172,7 @@ def test_an_append_table_takes_no_key_for_a_whole_row(piped: Piped) -> None:
     do(piped, "DELETE FROM t")
     follower.capture()
     head = follower.look().head
-    for modes, said in ((MIRROR, []), (BOTH, ["TC2123"])):
+    for modes, said in ((MIRROR, []), (BOTH, ["TC2161"])):
         wanted = {T: (follower.reading(T), at, modes)}
         window = follower.source.plan_window(wanted, upto_max=head, limits=WIDE, parallelism=1)
         assert [fault.code for fault in window.faults.values()] == said

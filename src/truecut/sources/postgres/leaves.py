@@ -15,8 +15,9 @@ from truecut.model.table import Mode, TableName
 from truecut.sources.contract import TableRead
 from truecut.sources.postgres.relation import DEFAULT, FULL, Relation
 from truecut.sources.postgres.server import Connection
-from truecut.sources.postgres.shape import KEY_UNTOLD, ROUTE_UNTOLD, sql_name
+from truecut.sources.postgres.shape import sql_name
 
+UNTOLD = "TC2161"
 UNLOGGED = "TC2162"
 FOREIGN = "TC2163"
 
@@ -77,15 +78,17 @@ def fault_in(
         if not leaf.logged:
             return _unlogged(table.name, leaf.name)
     if apart := _lacking(leaves, {*table.key, *relation.key} if relation.key else _whole(relation)):
-        return _key_untold(table, relation, apart, "its key")
+        # where the root's key is the primary one, each leaf has it, too
+        own = relation.replica_identity == DEFAULT and set(table.key) <= set(relation.key) != set()
+        return _untold(table.name, apart, "its key", "DEFAULT" if own else "FULL")
     if (
         "append" in modes
         and relation.replica_identity == FULL
         and (apart := _lacking(leaves, _whole(relation)))
     ):  # the server says of such a key that it is a row
-        return _key_untold(table, relation, apart, "whole rows")
+        return _untold(table.name, apart, "whole rows")
     if table.route_by is not None and (apart := _lacking(leaves, {table.route_by})):
-        return _route_untold(table, apart)
+        return _untold(table.name, apart, f"its route column {table.route_by}")
     return None
 
 
@@ -100,27 +103,14 @@ def _lacking(leaves: Sequence[Leaf], needed: set[str]) -> list[Leaf]:
 # --- in words -------------------------------------------------------------------------------------------
 
 
-def _key_untold(table: TableRead, relation: Relation, apart: Sequence[Leaf], what: str) -> Fault:
+def _untold(table: TableName, apart: Sequence[Leaf], what: str, identity: str = "FULL") -> Fault:
     names = ", ".join(str(leaf.name) for leaf in apart)
-    # where the root's key is the primary one, each leaf has it, too
-    own = relation.replica_identity == DEFAULT and set(table.key) <= set(relation.key) != set()
-    mend = _mend(apart, "DEFAULT" if own else "FULL")
+    mend = _mend(apart, identity)
     return Fault(
-        KEY_UNTOLD,
-        f"{table.name}: deletes and updates of its partitions {names} do not tell {what}, whatever it says "
-        f"itself; {mend} mends it",
-        f"{mend}; then truecut resume FILE --table {table.name}",
-    )
-
-
-def _route_untold(table: TableRead, apart: Sequence[Leaf]) -> Fault:
-    names = ", ".join(str(leaf.name) for leaf in apart)
-    mend = _mend(apart, "FULL")
-    return Fault(
-        ROUTE_UNTOLD,
-        f"{table.name}: deletes and updates of its partitions {names} do not tell its route column "
-        f"{table.route_by}, whatever it says itself; {mend} mends it",
-        f"{mend}; then truecut resume FILE --table {table.name}",
+        UNTOLD,
+        f"{table}: deletes and updates of its partitions {names} do not tell {what}, whatever it says itself"
+        f"; {mend} mends it",
+        f"{mend}; then truecut resume FILE --table {table}",
     )
 
 
