@@ -83,28 +83,36 @@ class Life:
         elif what < 0.63:
             self.capture()
         elif what < 0.75:
-            self._some_windows()
+            self.some_windows()
         elif what < 0.88:
-            waiting = [name for name, held in self.follower.tables.items() if held.at is None]
-            if waiting:
-                self.follower.bring(self.rng.choice(waiting), self.rng.choice([1, 2, 99]))
+            self.bring()
         elif what < 0.91:
-            self._copy_anew()
+            self.copy_anew()
         elif what < 0.93:
-            self.follower.restart()
-            self.follower.look()
+            self.forget()
         elif what < 0.96:
-            self._change()
+            self.change()
         else:
             self.compare()
 
-    def _some_windows(self) -> None:
+    def bring(self) -> None:
+        """A table, nearer to its copy."""
+        waiting = [name for name, held in self.follower.tables.items() if held.at is None]
+        if waiting:
+            self.follower.bring(self.rng.choice(waiting), self.rng.choice([1, 2, 99]))
+
+    def forget(self) -> None:
+        """The process begins anew."""
+        self.follower.restart()
+        self.follower.look()
+
+    def some_windows(self) -> None:
         limits = WindowLimits(rows_max=self.rng.choice([1, 20, 5000]), bytes_max=1 << 30)
         head = self.follower.look().head
         for _ in range(self.rng.randrange(1, 4)):
             self.follower.follow(limits, head)
 
-    def _copy_anew(self) -> None:
+    def copy_anew(self) -> None:
         """Of the units that are there, at another place; or of others."""
         name = self.rng.choice(NAMES)
         self.follower.tables[name].at = None
@@ -112,7 +120,7 @@ class Life:
         if edition is not None and self.rng.random() < 0.5:
             edition.make_void("the test says so")
 
-    def _change(self) -> None:
+    def change(self) -> None:
         """What needs a table for itself."""
         self.busy.settle()
         self.columns += 1
