@@ -24,7 +24,8 @@ SELECT n.nspname, c.relname, (SELECT array_agg(a.attname::text ORDER BY a.attnum
     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
   coalesce((SELECT array_agg(a.attname::text ORDER BY k.place) FROM pg_index i,
     unnest(i.indkey::int2[]) WITH ORDINALITY k(number, place), pg_attribute a
-    WHERE i.indrelid = c.oid AND i.indisprimary AND a.attrelid = c.oid AND a.attnum = k.number), '{}')
+    WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate
+      AND a.attrelid = c.oid AND a.attnum = k.number), '{}')
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
   AND n.nspname NOT IN ('pg_catalog', 'information_schema', '_truecut') AND n.nspname NOT LIKE 'pg\\_%'

@@ -104,9 +104,9 @@ WITH RECURSIVE published AS (
 )"""
 _DESCRIBED = """, indexes AS (
   SELECT i.indrelid, (i.indkey::int2[])[0:i.indnkeyatts - 1] AS numbers,
-    p.relreplident <> 'n' AND i.indimmediate AS identity
+    p.relreplident <> 'n' AS identity
   FROM pg_index i JOIN published p ON p.oid = i.indrelid
-  WHERE CASE p.relreplident WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END
+  WHERE i.indimmediate AND CASE p.relreplident WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END
 ), down(relation, number, depth, oid, typmod, dims, in_array) AS (
   SELECT a.attrelid, a.attnum, 0, a.atttypid, a.atttypmod, a.attndims::int, false
   FROM pg_attribute a JOIN published p ON p.oid = a.attrelid
