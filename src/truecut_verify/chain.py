@@ -270,11 +270,8 @@ def _check_names(now: Copy, number: int) -> None:
     if not now.key or not set(now.key) <= set(names):
         raise Fail("its key is not of its columns", certificate=number)
     for segment in now.segments:
-        if (
-            (segment.table, segment.sink) != now.name
-            or segment.edition > now.edition
-            or segment.upto > now.at
-        ):
+        other = (segment.table, segment.sink) != now.name or segment.edition > now.edition
+        if other or segment.upto > now.at:
             raise Fail(
                 "a segment of another copy, or from after its position", certificate=number, upto=segment.upto
             )

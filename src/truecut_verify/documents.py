@@ -15,15 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from truecut_verify.verdict import NotACertificate
 
 CERTIFICATE_BYTES_MAX = 2048
 COPIES_BYTES_MAX = 64 << 20
-ROWS_PER_BYTE_MAX = 16  # of a Parquet file: digests do not compress
+ROWS_PER_BYTE_MAX = 16  # of a Parquet file, and values of each of its columns: digests do not compress
 INFLATION_MAX = 1000  # how many times larger a table of copies may be in memory than on the disk
 BATCH_ROWS = 65_536
+_TOO_LARGE = "it would be far larger in memory than it is on the disk"
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError, MemoryError)
 
 
@@ -285,16 +287,29 @@ def read_copies(path: Path, certificate: Certificate) -> Iterator[Copy]:
     try:
         file = _open(path, name)
         groups = [file.metadata.row_group(n) for n in range(file.metadata.num_row_groups)]
-        if sum(one.total_byte_size for one in groups) > INFLATION_MAX * path.stat().st_size + (1 << 20):
-            raise NotACertificate(name, "it would be far larger in memory than it is on the disk")
+        left = INFLATION_MAX * path.stat().st_size + (16 << 20)
         columns = {*file.schema_arrow.names} - {*_LATER}
         if file.metadata.num_rows != certificate.copies["rows"] or columns != set(_COPY):
             raise NotACertificate(name, "other rows or columns than the certificate says")
+        if sum(one.total_byte_size for one in groups) > left:
+            raise NotACertificate(name, _TOO_LARGE)
+        file = pq.ParquetFile(
+            path, read_dictionary=file.schema_arrow.names
+        )  # a text once, however often told
         for batch in file.iter_batches(1024):
+            if (left := left - sum(map(_texts_bytes, batch.columns))) < 0:
+                raise NotACertificate(name, _TOO_LARGE)
             for row in batch.to_pylist():
                 yield _copy(row, name)
     except _UNREADABLE as error:
         raise NotACertificate(name, "no table of copies that can be read") from error
+
+
+def _texts_bytes(column: pa.Array) -> int:
+    """What the texts of a column come to, each of them written out."""
+    if not isinstance(column, pa.DictionaryArray):
+        return 0
+    return pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
 
 
 def _copy(row: dict[str, Any], name: str) -> Copy:
@@ -337,8 +352,10 @@ def parse_segment(value: Any, name: str) -> Segment:
 
 def _open(path: Path, name: str) -> pq.ParquetFile:
     file = pq.ParquetFile(path)
-    if file.metadata.num_rows > ROWS_PER_BYTE_MAX * path.stat().st_size:
-        raise NotACertificate(name, "more rows than a file of its size can honestly hold")
+    groups = [file.metadata.row_group(n) for n in range(file.metadata.num_row_groups)]
+    counts = [sum(one.column(n).num_values for one in groups) for n in range(file.metadata.num_columns)]
+    if max(file.metadata.num_rows, *counts) > ROWS_PER_BYTE_MAX * path.stat().st_size:
+        raise NotACertificate(name, "more rows or values than a file of its size can honestly hold")
     return file
 
 

@@ -346,6 +346,49 @@ def test_bombs_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert verdicts(tmp_path / "out.zip", capsys)[1][0]["verdict"] == "fail"
 
 
+def most_taken() -> int:
+    """Bytes that Arrow has had at once, ever."""
+    return pa.default_memory_pool().max_memory() or 0
+
+
+def test_one_row_of_ten_million_values_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A list in one row of evidence, in 2,600 bytes: not read."""
+    copy = CopyOf("main.t", "lake")
+    world = World(tmp_path, [copy])
+    world.base(copy, [{"id": 1}], upto=1)
+    values = pa.repeat(pa.scalar(0, pa.uint32()), 10_000_000)
+    write = world.evidence_file
+
+    def bomb(rows: list[Json]) -> tuple[str, bytes]:
+        name, _ = write(rows)
+        table = pq.read_table(world.folder / name)
+        many = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
+        table = table.set_column(5, table.schema.field(5), many)
+        pq.write_table(table, world.folder / name, compression="zstd")
+        return name, (world.folder / name).read_bytes()
+
+    world.evidence_file = bomb  # type: ignore[method-assign]
+    world.changes(copy, [Change(2, 0, UPDATE, {"id": 1})], upto=2)
+    world.certify()
+    before = most_taken()
+    assert "more rows or values" in caught(tmp_path, capsys, "V1")["detail"]
+    assert most_taken() == before
+
+
+def test_a_text_that_is_told_a_thousand_times_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A table of copies with one long text, once in a dictionary, of every row: not written out."""
+    world = World(tmp_path, [CopyOf("main.t", f"{n:04}", verdict="unknown") for n in range(1024)])
+    for copy in world.copies:
+        copy.head, copy.at = bytes(32), 1
+    world.bend_copies = lambda rows: [{**row, "reason": "x" * 200_000} for row in rows]
+    world.certify()
+    before = most_taken()
+    assert "far larger in memory" in caught(tmp_path, capsys, "V0")["detail"]
+    assert most_taken() < before + (8 << 20)
+
+
 def test_more_rows_than_bytes_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A million equal rows in a few kilobytes are no evidence."""
     copy = CopyOf("main.t", "lake")
