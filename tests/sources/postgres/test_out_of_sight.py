@@ -279,6 +279,16 @@ CASES = {
     ),
     "an attribute added to a composite": Case(LISTED, ("ALTER TYPE pair ADD ATTRIBUTE c int",), "TC2153"),
     "networks made addresses": Case(LISTED, ("ALTER TABLE typed ALTER net TYPE inet",), "TC2153"),
+    "a column whose value of older rows is no longer told": Case(
+        LISTED,
+        (
+            "ALTER TABLE t ADD c int DEFAULT 7",
+            "ALTER TABLE t ALTER c DROP DEFAULT",
+            "VACUUM FULL t",
+            "UPDATE t SET n = 3 WHERE id = 1",
+        ),
+        "TC2153",
+    ),
     "what is usual": Case(
         IN_SCHEMA,
         (

@@ -50,6 +50,7 @@ class Footing:
     empty: frozenset[int] = frozenset()  # partitions that came without rows of their own
     spelled: Mapping[str, str] = field(default_factory=dict)  # on what the texts of its values depend
     columns: Mapping[str, int] = field(default_factory=dict)  # name and type → number, also of former ones
+    bare: frozenset[int] = frozenset()  # columns by their numbers, without what older rows hold in them
 
     def document(self) -> dict[str, Any]:
         """As JSON documents hold it."""
@@ -86,6 +87,9 @@ def shaken(before: Footing, now: Footing) -> Shaken | None:
         return Shaken("it was rewritten, and its log does not tell what its rows became", not now.listed)
     if any(now.columns.get(one, number) != number for one, number in before.columns.items()):
         return Shaken(MADE_ANEW, events=True)
+    if now.file != before.file and now.bare - set(before.columns.values()):
+        anew = "a column came and it was written anew, and what its rows got there is not told any more"
+        return Shaken(anew, events=False)
     why = _of_parts(before.parts, now) or _of_types(before.spelled, now.spelled)
     return None if why is None else Shaken(why, events=False)
 
@@ -177,7 +181,8 @@ WHERE atttypid = ANY('{cidr,inet,int4,oid,regclass,regcollation,regconfig,regdic
 """
 
 _COLUMNS = """
-SELECT a.attrelid::int8, format('%%s %%s %%s', a.atttypid::int8, a.atttypmod, a.attname), a.attnum::int8
+SELECT a.attrelid::int8, format('%%s %%s %%s', a.atttypid::int8, a.atttypmod, a.attname), a.attnum::int8,
+  a.atthasmissing
 FROM pg_publication_tables p JOIN pg_namespace n ON n.nspname = p.schemaname
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -200,8 +205,11 @@ def footings(
     for root, what, mark in connection.execute(_SPELLED, arguments).fetchall():
         spelled.setdefault(root, {})[what] = mark or ""
     columns: dict[int, dict[str, int]] = {}
-    for root, what, number in connection.execute(_COLUMNS, arguments).fetchall():
+    bare: dict[int, set[int]] = {}
+    for root, what, number, told in connection.execute(_COLUMNS, arguments).fetchall():
         columns.setdefault(root, {})[what] = number
+        if not told:
+            bare.setdefault(root, set()).add(number)
     trees: dict[TableName, list[Any]] = {}
     for row in rows:
         trees.setdefault(TableName(row[0], row[1]), []).append(row)
@@ -210,6 +218,7 @@ def footings(
             _footing(connection, tree, known.get(name)),
             spelled=spelled.get(tree[0][2], {}),
             columns=columns.get(tree[0][2], {}),
+            bare=frozenset(bare.get(tree[0][2], ())),
         )
         for name, tree in trees.items()
     }
