@@ -55,12 +55,13 @@ def _get(address: str, path: str) -> tuple[int, str]:
 
 def test_a_run_tells_what_it_does_and_how_it_ended(tmp_path: Path) -> None:
     """Events in the log with code, sink, table and position, nothing for each wave; metrics and health while
-    it runs; a summary when it is stopped; no row's value anywhere."""
+    it runs, where the file says so; a summary when it is stopped; no row's value anywhere."""
     world = World(tmp_path, None, tenants_document(tenants=["t0", "t1"]))
+    world.document["spec"]["listen"] = "127.0.0.1:0"
     world.source(CREATE, INSERT.format(0, 30))
     world.save()
     log = tmp_path / "run.log"
-    options = ("--listen", "127.0.0.1:0", "--log-format", "json", "--log-file", log, "--json")
+    options = ("--log-format", "json", "--log-file", log, "--json")
     with started("run", world.file, *options) as process:
         eventually(lambda: _said(log, "listening on"), what="it listens")
         said = next(line["message"] for line in _lines(log) if "listening on" in line["message"])

@@ -54,8 +54,9 @@ def test_a_tenant_added_later_is_seeded_while_others_go_on(tmp_path: Path) -> No
 
 def test_tenants_come_and_go_while_it_runs(tmp_path: Path) -> None:
     """A line added to the `for_each` file is seeded beside the others, which go on while its seed stands
-    still and are not seeded again; a line taken out ends its lease, and its data stays; what waits for a
-    restart is said by log, status and plan; a file that cannot be used changes nothing. All in one run."""
+    still and are not seeded again; so is a sink that is added in the pipeline file itself; a line taken out
+    ends its lease, and its data stays; what waits for a restart is said by log, status and plan; a file that
+    cannot be used changes nothing. All in one run."""
     world = World(tmp_path, None, tenants_document(tenants=["{tenant}"]))
     world.document["spec"]["sinks"][0]["for_each"] = {"file": "tenants.csv"}
     csv, log = tmp_path / "tenants.csv", tmp_path / "run.log"
@@ -87,16 +88,27 @@ def test_tenants_come_and_go_while_it_runs(tmp_path: Path) -> None:
         csv.write_text("tenant\nt0\nt2\n")
         eventually(lambda: _status(world)["t1"] == "retired", what="t1 is retired")
         kept = _rows_of(world, "t1")
+        world.source("INSERT INTO lake.main.events VALUES (1000, 't3', 3)")
+        world.document["spec"]["sinks"].append(_tenant("t3"))
+        world.save()
+        eventually(lambda: _is_there(world, "t3"), what="the sink of the pipeline file is seeded")
         world.document["spec"]["batch"] = {"interval": "200ms"}
         world.save()
         eventually(lambda: "restart to apply: batch" in _said(world, "status"), what="status names it")
         assert "restart to apply: batch" in _said(world, "plan")
         world.source("UPDATE lake.main.events SET v = -2 WHERE id < 10")
-        eventually(lambda: _is_equal(world, "t0") and _is_equal(world, "t2"), what="those that stay go on")
+        world.source("UPDATE lake.main.events SET v = -2 WHERE id = 1000")
+        eventually(lambda: all(_is_equal(world, t) for t in ("t0", "t2", "t3")), what="those that stay go on")
         assert process.stop().code == 0
     said = log.read_text()
     assert all(words in said for words in ("taken up", "retired", "restart to apply: batch"))
     assert _rows_of(world, "t1") == kept != []
+
+
+def _tenant(name: str) -> dict[str, Any]:
+    (sink,) = tenants_document(tenants=[name])["spec"]["sinks"]
+    assert isinstance(sink, dict)
+    return sink
 
 
 def _is_there(world: World, tenant: str) -> bool:

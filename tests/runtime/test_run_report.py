@@ -53,7 +53,10 @@ def _state(sink: SinkState) -> Delivery:
     [
         ("", "Remove the cause, then run `truecut resume FILE --table {table}`."),
         ("Add a sink.", "Add a sink. Then run `truecut resume FILE --table {table}`."),
-        ("Run `truecut resume FILE --table {table}`.", "Run `truecut resume FILE --table {table}`."),
+        (
+            "Mend it; then truecut resume FILE --table {table}",
+            "Mend it; then truecut resume FILE --table {table}",
+        ),
     ],
 )
 def test_a_held_table_says_what_its_code_says(fix: str, said: str, tmp_path: Path) -> None:

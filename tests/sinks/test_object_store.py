@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -132,6 +134,23 @@ def test_without_a_key_the_usual_chain_finds_one(
     assert_written(make_lake_in_store(**CHAIN))
 
 
+def test_a_containers_role_is_asked_for_credentials(
+    make_lake_in_store: MakeLake, no_credentials: pytest.MonkeyPatch, s3: S3Server
+) -> None:
+    """Where environment and profile have none: the address that the container is given is asked, and what it
+    answers is used."""
+    answer = {
+        "AccessKeyId": KEY_ID,
+        "SecretAccessKey": s3.secret,
+        "Token": "",  # this server takes no session's token
+        "Expiration": (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    with _serving(200, json.dumps(answer).encode()) as (endpoint, asked):
+        no_credentials.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"http://{endpoint}/role")
+        assert_written(make_lake_in_store(**CHAIN))
+    assert asked == {"/role"}
+
+
 def test_lakes_in_one_bucket_have_credentials_each_of_its_own(make_lake_in_store: MakeLake) -> None:
     """In one process: the wrong ones of one lake neither reach nor hinder another."""
     good, bad = make_lake_in_store(), make_lake_in_store(secret="not-it")
@@ -163,9 +182,18 @@ def test_an_address_that_travels_shows_no_secret(make_lake_in_store: MakeLake) -
 def _answering(status: int, name: str) -> Iterator[str]:
     """A server that has one answer for everybody."""
     body = f"<Error><Code>{name}</Code><Message>{name}</Message></Error>".encode()
+    with _serving(status, body) as (endpoint, _):
+        yield endpoint
+
+
+@contextmanager
+def _serving(status: int, body: bytes) -> Iterator[tuple[str, set[str]]]:
+    """Its address, and what has been asked for."""
+    asked = set[str]()
 
     class Handler(BaseHTTPRequestHandler):
         def answer(self) -> None:
+            asked.add(self.path)
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
@@ -181,7 +209,7 @@ def _answering(status: int, name: str) -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield f"127.0.0.1:{server.server_port}"
+        yield f"127.0.0.1:{server.server_port}", asked
     finally:
         server.shutdown()
         server.server_close()

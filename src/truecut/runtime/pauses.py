@@ -86,7 +86,7 @@ def backfill(state: Path, *, table: str, sink: str | None = None) -> Request:
 def how_to_resume(table: str, fix: str = "") -> str:
     """The way out for a held table: what its code says, and that it has to be resumed then."""
     resume = f"run `truecut resume FILE --table {table}`."
-    if "`truecut resume" in fix:
+    if "truecut resume" in fix:
         return fix
     return f"{fix} Then {resume}" if fix else f"Remove the cause, then {resume}"
 
