@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.canaries import assert_silent
 from tests.e2e.cluster import Cluster
-from tests.e2e.process import running
+from tests.e2e.process import hold_at, running
 from tests.e2e.test_kills import assert_recovered, load
 from tests.e2e.test_mirror import CREATE, fill
 from tests.e2e.watch import Moment, Watch, moment_of
@@ -32,12 +32,12 @@ def test_a_worker_killed_in_the_middle_of_a_wave_changes_nothing(
     with running(world) as process:
         watch = Watch.over(process, world)
         assert_recovered(world, watch, TENANTS)
-        assert (tmp_path / "hits" / "after_sink_commit").exists(), "no task died after its commit"
+        assert not (tmp_path / "armed" / "after_sink_commit").exists(), "no task died after its commit"
         with load(world, seed=3):
             eventually(lambda: "wave" in watch.look().open, what="waves flow")
             assert cluster.executors() >= 2, "both workers run an executor"
             struck = [_kill_executor(cluster, watch) for _ in range(EXECUTORS_LOST)]
-            lost = moment_of(lambda: cluster.kill_worker(0))
+            lost = _kill_worker(cluster, tmp_path / "armed")
             eventually(lambda: watch.look().delivers(since_ns=lost.until_ns), what="waves go on")
         assert_recovered(world, watch, TENANTS)
         stopped = process.stop()
@@ -47,22 +47,23 @@ def test_a_worker_killed_in_the_middle_of_a_wave_changes_nothing(
         assert list((s3.data / "cluster" / lake).rglob("*.parquet")), f"{lake} has its files there"
     assert_silent(*(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()))
     assert _ran_twice(tmp_path / "events"), "Spark ran no task again"
-    inside = [span for span in watch.look().spans for moment in [*struck, lost] if span.covers(moment)]
-    assert inside, "whenever something was killed, no wave was open"
+    spans = watch.look().spans
+    assert any(span.covers(lost) for span in spans), "when the worker was killed, no wave was open"
+    assert any(span.covers(moment) for span in spans for moment in struck), "nor for any executor"
 
 
 def _world(folder: Path, cluster: Cluster, store: S3Server) -> World:
     """Spark keeps a log of its tasks, and the first that has committed dies."""
     (folder / "events").mkdir()
-    (folder / "hits").mkdir()
+    (folder / "armed").mkdir()
+    (folder / "armed" / "after_sink_commit").touch()
     conf = {
         "spark.executor.memory": "700m",
         "spark.executor.cores": "2",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": f"file://{folder / 'events'}",
-        "spark.executorEnv.TRUECUT_FAILPOINT": "after_sink_commit",
-        "spark.executorEnv.TRUECUT_FAILPOINT_HITS": str(folder / "hits"),
+        "spark.executorEnv.TRUECUT_FAILPOINT": f"@{folder / 'armed'}",
     }
     spark = {"master": cluster.url, "conf": conf}
     document = in_store(
@@ -79,6 +80,15 @@ def _kill_executor(cluster: Cluster, watch: Watch) -> Moment:
     struck = moment_of(cluster.kill_executor)
     eventually(lambda: watch.look().delivers(since_ns=struck.until_ns), what="waves go on")
     return struck
+
+
+def _kill_worker(cluster: Cluster, armed: Path) -> Moment:
+    """kill -9 a worker and all that it runs, while a sink stands before its commit."""
+    held = hold_at(armed, "before_sink_commit")
+    eventually(held.exists, pause_s=0.005, what="a sink is about to commit")
+    lost = moment_of(lambda: cluster.kill_worker(0))
+    held.unlink()
+    return lost
 
 
 def _ran_twice(events: Path) -> bool:
