@@ -28,7 +28,8 @@ GONE = 20
 AGAIN = 150
 LOOKS_AT_THE_END = (1_001_373, 1_003_480)
 CAUGHT_WITHIN = 150  # lives
-FIRST = {"requests_not_waited_for": 1000}  # rarely shown, so not by the first lives
+# Rarely shown, so not by the first lives; or not before another law is broken.
+FIRST = {"requests_not_waited_for": 1000, "unread_does_not_rest": 1, "everything_is_gone": 5}
 LIVES = {
     "storm": life.storm,
     "hang": life.hang,

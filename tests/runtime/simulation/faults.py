@@ -12,6 +12,7 @@ from typing import Any, Literal
 import pytest
 
 from tests.runtime.simulation.jobs import SimulatedJobs
+from tests.runtime.simulation.sink import Sink
 from truecut.core import answers, delivery
 from truecut.core.state import LANES
 from truecut.runtime import bulletin, pauses, runner, totals, until
@@ -39,6 +40,7 @@ _window = Planner.window
 _job = Planner.job
 _told = bulletin._told
 _elsewhere = Bulletin.elsewhere
+_apply = Sink.apply
 
 
 def _always(*_: Any, **__: Any) -> bool:
@@ -196,6 +198,26 @@ def _acquires_whatever_comes(state: Any, tokens: Any) -> Any:
     )
 
 
+def _any_token(sink: Sink, order: Any, *rest: Any) -> Any:
+    """Whoever knows where the copies stand may write."""
+    return _apply(sink, replace(order, token=sink.cursor.token), *rest)
+
+
+def _any_place(sink: Sink, order: Any, *rest: Any) -> Any:
+    """The owner's orders are carried out wherever the copies stand."""
+    tables = {table: replace(one, expected=sink._version(table)) for table, one in order.tables.items()}
+    return _apply(sink, replace(order, tables=tables), *rest)
+
+
+def _unread_does_not_rest(copy: Any, fault: Any, now_ms: int, _: float) -> Any:
+    """A table that could not be read is tried again at once."""
+    return replace(copy, failures=copy.failures + 1, retry_at_ms=now_ms, fault=fault)
+
+
+def _patience_without_end(runner: Runner, _: int) -> None:
+    _drain(runner, 1 << 40)
+
+
 def _jobs_as_before(jobs: Any, _: Any) -> Any:
     return jobs
 
@@ -263,6 +285,11 @@ FAULTS: dict[str, tuple[str, Kind, list[tuple[Any, str, Any]]]] = {
         "storm",
         [(Generations, "heard", _nothing)],
     ),
+    "any_token_writes": ("Fence", "storm", [(Sink, "apply", _any_token)]),
+    "any_place_is_written": ("Monotone", "storm", [(Sink, "apply", _any_place)]),
+    "unread_does_not_rest": ("AbortedWaits", "unread", [(answers, "_unread", _unread_does_not_rest)]),
+    "patience_without_end": ("AStopEnds", "stop", [(Runner, "_drain", _patience_without_end)]),
+    "everything_is_gone": ("OthersAreThere", "gone", [(until, "is_unreadable", _always)]),
     "any_source_is_read": ("Content", "storm", [(Planner, "window", _of_any_source)]),
     "retired_is_claimed": (
         "OrdersAreOfThePipeline|RetiredStandsStill",

@@ -21,6 +21,7 @@ from truecut.model.position import Position, text_of
 HEED_MS = 17_000  # a loop looks every second, a call may begin this much later
 PROMPT_MS = 9_000  # with a job or two that failed as a whole on the way
 ABORTS_MAX = 20  # of one sink in `ABORTS_MS`
+ABORTS_OF_ONE_MAX = 8  # where one table is all that cannot be read
 ABORTS_MS = 10_000
 
 
@@ -42,6 +43,7 @@ class Laws:
     delays_of: dict[tuple[str, str], int] = field(default_factory=dict)  # (sink, table) → the longest one
     rows: dict[tuple[str, str], int] = field(default_factory=dict)  # (sink, table) → rows ever written
     aborts: dict[str, deque[int]] = field(default_factory=dict)
+    aborts_most: int = 0
 
     def answered(self, sink: Sink, runner: str, token: int, receipt: Receipt) -> None:
         """A sink has answered: if it has written, only for its owner, and exactly what was lacking."""
@@ -182,8 +184,14 @@ class Laws:
         recent.append(self.clockwork.now_ms)
         while recent[0] < self.clockwork.now_ms - ABORTS_MS:
             recent.popleft()
+        self.aborts_most = max(self.aborts_most, len(recent))
         if len(recent) > ABORTS_MAX:
             raise Broken(f"AbortedWaits: {len(recent)} orders for {sink} were aborted in {ABORTS_MS} ms")
+
+    def aborted_waits(self) -> None:
+        """The same where one table cannot be read: ever more rarely, from half a second on."""
+        if self.aborts_most > ABORTS_OF_ONE_MAX:
+            raise Broken(f"AbortedWaits: {self.aborts_most} orders for one sink in {ABORTS_MS} ms")
 
     def counted_once(self, counted: Mapping[tuple[str, str], int]) -> None:
         """No total exceeds what was written; what a killed runner had not told is in none."""

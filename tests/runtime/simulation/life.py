@@ -192,6 +192,7 @@ def _unread(world: World) -> None:
     table = weather.unread(world)
     _until(world, world.clockwork.between(*HANGING_MS))
     world.laws.others_go_on(world.cluster.sinks.values(), without=table)
+    world.laws.aborted_waits()
     world.laws.trouble_is_told(world.processes, table)
 
 
