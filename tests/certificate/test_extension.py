@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.certificate.lives import Life
+from tests.certificate.lives import SECRET, Life
+from truecut.certificate.chain import chained
 from truecut.certificate.extension import Extension
 from truecut.certificate.folding import Claim, Folding, Target, ledger_path
-from truecut.certificate.segment import columns_text
+from truecut.certificate.segment import SegmentWriter, Wanted, columns_text
+from truecut.model.change import INSERT, READ
+from truecut.model.cursor import Version
 from truecut.spark.fold import extended
-from truecut.testing.orders import ITEMS, NOTED, position
+from truecut.testing.orders import ITEMS, NOTED, changes, order, position, rows, seed
 
 
 def target(life: Life, *, since: str = "") -> Target:
@@ -76,3 +79,29 @@ def test_what_cannot_be_carried_on_is_not_claimed(tmp_path: Path) -> None:
     for file in tmp_path.rglob(f"{whole.target.evidence}.parquet"):
         file.unlink()
     assert "missing" in str(whole.run())
+
+
+def test_rows_of_an_append_table_count_up_to_the_place(tmp_path: Path) -> None:
+    """Each window adds its own; what came beyond a place is not in its root."""
+    (tmp_path / "secret").write_bytes(SECRET)
+    head, heads = "", []
+    for place in (1, 2, 3):
+        wish = seed("append") if place == 1 else changes("append")
+        before = Version(1, position(place - 1), evidence=head) if place > 1 else None
+        wanted = order(None, place, t=replace(wish, before=before))
+        writer = SegmentWriter(Wanted(str(tmp_path), leaves_out=False), wanted)
+        writer.add("main.t", rows([(READ if place == 1 else INSERT, place, place)]))
+        (header,) = writer.close().values()
+        head = chained(head, header)
+        heads.append(head)
+    columns = columns_text(ITEMS.columns)
+    certified = Target("main.t", "acme", "append", 1, str(position(1)), heads[0], columns, "")
+    claim = Folding(str(tmp_path), certified).run()
+    assert (claim.rows, claim.root is not None) == (1, True)
+    assert claim.root is not None
+    later = replace(certified, at=str(position(3)), evidence=heads[2], since=heads[0])
+    found = Extension(str(tmp_path), later, claim.root, (1, 2, 3)).run()
+    assert not isinstance(found, str), found
+    assert [one.rows for one in found] == [1, 2, 3]
+    assert found[0].root == claim.root
+    assert len({one.root for one in found}) == 3

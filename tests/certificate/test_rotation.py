@@ -43,6 +43,19 @@ def certify(folder: Path) -> Issued:
     return done
 
 
+def test_a_number_is_used_once(tmp_path: Path) -> None:
+    """Two who have read the same last certificate: the first one's is there, and stays as it is."""
+    before = certify(tmp_path)
+    told = {"pipeline": "shop", "source": {"type": "ducklake", "identity": "id"}, "captured": False}
+    first, second = (
+        issue(tmp_path, signer(tmp_path), before=before, copies=[UNKNOWN], issued_at=at, **told)  # type: ignore[arg-type]
+        for at in ("2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z")
+    )
+    assert first is not None
+    assert second is None
+    assert last_issued(tmp_path).document == first.document
+
+
 def made(folder: Path) -> Path:
     """A pipeline with one certificate."""
     folder.mkdir(exist_ok=True)
