@@ -29,6 +29,7 @@ MISNUMBERED = {**LATE, "src": 2}
 REQUESTS = {"AskResume", "AskAgain", "Answer"}  # of users, in files: runtime/requests.py
 STARTS = ("StartRecovery", "StartWave", "StartSeed", "PersistIdle", "ResumeTable", "CopyAgain")
 
+STALE = "an answer of epoch"  # in place of an action: one that comes late
 Step = tuple[Delivery, list[Effect]]
 
 
@@ -40,8 +41,11 @@ class Walked:
     wrong: list[str]
 
 
-def walk(graph: Graph, *, mode: Mode = "mirror", resting: bool = False, wrong_max: int = 3) -> Walked:
-    """Every state, every action. `resting`: tables of this model may rest, so that others go without them."""
+def walk(
+    graph: Graph, *, mode: Mode = "mirror", resting: bool = False, wrong_max: int = 3, only: str | None = None
+) -> Walked:
+    """Every state, every action, or `only` this one. `resting`: tables of this model may rest, so that others
+    go without them."""
     seen: Counter[str] = Counter()
     wrong: list[str] = []
     for source, by_action in _steps(graph).items():
@@ -51,7 +55,7 @@ def walk(graph: Graph, *, mode: Mode = "mirror", resting: bool = False, wrong_ma
         allowed: dict[str, list[State]] = {
             action: [graph.states[target] for target in ts] for action, ts in by_action.items()
         }
-        for problem in _problems(before, mode, allowed, resting=resting):
+        for problem in _problems(before, mode, allowed, only, resting=resting):
             wrong.append(problem)
             if len(wrong) >= wrong_max:
                 return Walked(seen, wrong)
@@ -65,14 +69,18 @@ def _steps(graph: Graph) -> dict[str, dict[str, list[str]]]:
     return steps
 
 
-def _problems(before: State, mode: Mode, allowed: dict[str, list[State]], *, resting: bool) -> Iterator[str]:
+def _problems(
+    before: State, mode: Mode, allowed: dict[str, list[State]], only: str | None, *, resting: bool
+) -> Iterator[str]:
     elsewhere = ENVIRONMENT | REQUESTS | {"StoreLost", "Heard"}  # the last: runtime/generations.py
-    for action in sorted({*allowed, *STARTS} - elsewhere):
+    tried = {*allowed, *STARTS} - elsewhere
+    for action in sorted(tried if only is None else tried & {only}):
         try:
             yield from _action(before, mode, action, allowed.get(action, []), resting=resting)
         except (AssertionError, KeyError, IndexError) as error:
             yield f"{action}: {type(error).__name__} {error}"
-    yield from _stale(before, mode)
+    if only in (None, STALE):
+        yield from _stale(before, mode)
 
 
 def _action(before: State, mode: Mode, action: str, targets: list[State], *, resting: bool) -> Iterator[str]:
@@ -321,7 +329,7 @@ def _stale(before: State, mode: Mode) -> Iterator[str]:
         if o.run == RUNNER and o.epoch < epoch:
             after = _told(machine, o)[0] if o.kind == "takeover" else _late(machine, before, o)
             if after.sinks != machine.sinks:
-                yield f"an answer of epoch {o.epoch} was heard: {before['run']}"
+                yield f"{STALE} {o.epoch} was heard: {before['run']}"
 
 
 def _late(machine: Delivery, before: State, o: Record) -> Delivery:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.specs.walk import STALE
 from truecut.core import answers, copies, starting
 from truecut.core.state import Copy, CopyOrder, Delivery, SinkState
 
@@ -84,7 +85,7 @@ def _without_token(*args: Any, **names: Any) -> Any:
 # name → the action that is noticed first, and the replaced leaves of truecut.core
 FAULTS: dict[str, tuple[str, Leaves]] = {
     "no_epoch_check": (
-        "an answer of epoch",
+        STALE,
         {"answers.awaited": lambda sink, epoch, phase: sink.phase == phase},
     ),
     "epoch_not_bumped": (
