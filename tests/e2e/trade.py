@@ -6,15 +6,17 @@ Everything is in one thread, a statement at a time, so sessions overlap and neve
 
 from __future__ import annotations
 
+import queue
 import random
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 
+from tests.patience import PATIENCE_S
 from tests.sources.postgres.busy import BIG, Busy
 from tests.sources.postgres.piped import frontier
 
@@ -67,6 +69,7 @@ class Trade(Busy):
             connection.execute(f"INSERT INTO lines SELECT i, 1, i {keys}")
         self.clerks = [psycopg.connect(shop.conninfo) for _ in range(SESSIONS)]
         self._scripts: list[list[str]] = [[] for _ in self.clerks]
+        self._changes: queue.SimpleQueue[tuple[tuple[str, ...], threading.Event]] = queue.SimpleQueue()
 
     def close(self) -> None:
         super().close()
@@ -75,6 +78,7 @@ class Trade(Busy):
 
     def step(self) -> None:
         """A statement of the one, and one of the others."""
+        self._change_tables()
         super().step()
         own = self.rng.randrange(SESSIONS)
         script = self._scripts[own] = self._scripts[own] or self._order(own)
@@ -85,6 +89,21 @@ class Trade(Busy):
             self.clerks[own].rollback()
         else:
             self.clerks[own].execute(statement.encode())
+
+    def change(self, *statements: str) -> None:
+        """What needs tables for itself: done in its turn, while nobody has a transaction open."""
+        done = threading.Event()
+        self._changes.put((statements, done))
+        assert done.wait(PATIENCE_S), statements
+
+    def _change_tables(self) -> None:
+        with suppress(queue.Empty):
+            statements, done = self._changes.get_nowait()
+            self.settle()
+            with self.shop.connect() as connection:
+                for statement in statements:
+                    connection.execute(statement.encode())
+            done.set()
 
     def _order(self, own: int) -> list[str]:
         rng = self.rng

@@ -20,9 +20,10 @@ from truecut.errors import Fault, TruecutError
 from truecut.journal.contract import Journal
 from truecut.journal.local import SEGMENT_BYTES_MAX, LocalJournal, remove_log
 from truecut.journal.opening import journal_of
+from truecut.model.position import Position
 from truecut.runtime.capture_lease import CaptureLease
 from truecut.runtime.capture_report import control_name
-from truecut.runtime.capture_watch import watch
+from truecut.runtime.capture_watch import FULL, watch
 from truecut.runtime.control import open_control
 from truecut.runtime.trimming import Trimming
 from truecut.sources.captured import Capturing, Progress
@@ -66,7 +67,9 @@ def capture(
 
     def make(journal: Journal, check: Callable[[], None]) -> _Tended:
         made = source.capture(journal, check=check, spool_folder=spool)
-        running[:] = [_Tended(made, pipeline, journal, came)]
+        before = running[-1].waits if running else None
+        waits = before if before is not None and before.code == FULL else None
+        running[:] = [_Tended(made, pipeline, journal, came, waits, journal.head())]
         on_begun(made.progress)
         return running[0]
 
@@ -90,11 +93,13 @@ class _Tended:
     pipeline: Pipeline
     journal: Journal
     came: set[str]
-    ended_by: Fault | None = None
+    waits: Fault | None  # what the attempt before this one, or this one, has ended by
+    began_at: Position | None
 
     def document(self) -> dict[str, Any]:
         """For `status`: how it is, and why it waits while it does."""
-        hindrance = self.ended_by or self.journal.hindrance()
+        is_still = self.journal.head() == self.began_at
+        hindrance = (self.waits if is_still else None) or self.journal.hindrance()
         waits = None if hindrance is None else hindrance.message
         return {**self.capture.progress.document(), "waits_for": waits}
 
@@ -104,7 +109,7 @@ class _Tended:
         try:
             self.capture.run(stop)
         except TruecutError as error:
-            self.ended_by = error.fault
+            self.waits, self.began_at = error.fault, self.journal.head()
             raise
         finally:
             trimming.close()
