@@ -49,7 +49,7 @@ def test_a_small_group_far_behind_gets_its_turn() -> None:
         oldest, head = at(0), at((state.head or at(0)).place + 1)  # the source never rests
         state = delivery.observe(state, identity="one", oldest=oldest, head=head)
         waves += 1
-    assert waves < 50
+        assert waves < 50
 
 
 def test_groups_meet_and_merge() -> None:
