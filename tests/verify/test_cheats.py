@@ -359,8 +359,8 @@ def test_one_row_of_ten_million_values_is_refused(tmp_path: Path, capsys: pytest
     values = pa.repeat(pa.scalar(0, pa.uint32()), 10_000_000)
     write = world.evidence_file
 
-    def bomb(rows: list[Json]) -> tuple[str, bytes]:
-        name, _ = write(rows)
+    def bomb(events: list[Json]) -> tuple[str, bytes]:
+        name, _ = write(events)
         table = pq.read_table(world.folder / name)
         many = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
         table = table.set_column(5, table.schema.field(5), many)
