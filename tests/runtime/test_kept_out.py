@@ -19,9 +19,9 @@ from tests.e2e.world import eventually
 from tests.runtime.quiet import StillSource, ToldJobs, pipeline_in, running
 from truecut.config.secret import Secret
 from truecut.errors import Retry, TruecutError
+from truecut.lock_holder import is_stopped
 from truecut.runtime import database
 from truecut.runtime.control import open_control
-from truecut.runtime.lock_holder import is_stopped
 from truecut.runtime.run_report import View
 
 WRITES = """

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from truecut.errors import ExitCode, Retry, TruecutError
-from truecut.runtime.lock_holder import is_stopped, writer_of
+from truecut.lock_holder import is_stopped, writer_of
 
 if TYPE_CHECKING:
     import psycopg

@@ -7,10 +7,12 @@ read on; what DuckDB raises becomes a classified fault.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar, Literal, TypeVar
 
 import duckdb
@@ -18,6 +20,7 @@ import duckdb
 from truecut.errors import Fault, TruecutError
 from truecut.failpoint import failpoint
 from truecut.lake import LakeAddress, fault_of, reach
+from truecut.lock_holder import writer_of
 from truecut.model.order import Order, Receipt
 from truecut.object_store import is_remote
 from truecut.sinks.contract import Capabilities, Packet, Sink
@@ -161,8 +164,17 @@ class DuckLakeSink(Sink[Staged]):
         try:
             receipt = run()
         except (duckdb.Error, OSError) as error:
-            receipt = Receipt(self.name, epoch, "failed", fault=fault_of(error, what=f"sink {self.name}"))
+            fault = fault_of(self._with_holder(error), what=f"sink {self.name}")
+            receipt = Receipt(self.name, epoch, "failed", fault=fault)
         return replace(receipt, apply_ms=round((time.monotonic() - started) * 1000))
+
+    def _with_holder(self, error: duckdb.Error | OSError) -> duckdb.Error | OSError:
+        """DuckDB names the process that has its file open; of SQLite's the machine knows who writes."""
+        if self.address.kind != "sqlite" or "database is locked" not in str(error):
+            return error
+        writer = writer_of(Path(self.address.target.reveal()))
+        named = writer is not None and writer != os.getpid()
+        return duckdb.IOException(f"database is locked (PID {writer})") if named else error
 
 
 def _when_unlocked(run: Callable[[], Answer]) -> Answer:
