@@ -41,9 +41,9 @@ def standing_of(state: str, table: str) -> Standing | None:
         document = json.loads(state)
         if (copy := document["copies"].get(table)) is None:
             return None
-        told = (copy["at"], copy["edition"], copy.get("evidence", ""), copy["source_identity"])
-        return Standing(*told, document["certificate"])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        at, edition, head = str(copy["at"]), int(copy["edition"]), str(copy.get("evidence", ""))
+        return Standing(at, edition, head, str(copy["source_identity"]), str(document["certificate"]))
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise Fail("the sink's cursor cannot be read") from error
 
 

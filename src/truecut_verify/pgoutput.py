@@ -38,6 +38,13 @@ class Change:
 
 def changes(messages: Iterable[bytes]) -> Iterator[Change]:
     """In the order of the log: whole transactions, as they committed."""
+    try:
+        yield from _changes(messages)
+    except (LookupError, ValueError) as error:
+        raise Unknown("the log holds a message that cannot be read") from error
+
+
+def _changes(messages: Iterable[bytes]) -> Iterator[Change]:
     place, relations = 0, dict[int, Relation]()
     for message in messages:
         reading = _Reading(message)

@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.verify import issuer
-from truecut_verify import documents, folder
+from truecut_verify import documents, folder, pgoutput
+from truecut_verify.live import standing_of
 from truecut_verify.main import main
-from truecut_verify.verdict import NotACertificate
+from truecut_verify.verdict import Fail, NotACertificate, Unknown
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +118,31 @@ def test_any_value_in_any_place_is_refused_or_parsed(honest: Path, data: st.Data
     segment[data.draw(st.sampled_from(sorted(segment)))] = data.draw(_json)
     with contextlib.suppress(NotACertificate, ValueError):
         documents.parse_segment(segment, "x")
+
+
+_RELATION = b"R" + bytes(3) + b"\7public\0t\0d" + b"\0\1\1id\0" + bytes(3) + b"\x17" + bytes(4)
+_INSERT = b"I" + bytes(3) + b"\7N\0\1t" + bytes(3) + b"\0011"
+
+
+def test_no_damaged_log_crashes() -> None:
+    """Messages of a server's log, damaged, cut short or without what announces them: unknown, or changes."""
+    honest = [b"B" + bytes(20), _RELATION, _INSERT, b"C" + bytes(25)]
+    assert [one.relation.table for one in pgoutput.changes(honest)] == ["public.t"]
+    chance = random.Random(3)
+    for n in range(2000):
+        damaged = [mutated(one, chance) if chance.random() < 0.5 else one for one in honest[n % 3 :]]
+        with contextlib.suppress(Unknown):
+            list(pgoutput.changes(damaged))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.text(max_size=60) | _json.map(lambda value: json.dumps({"copies": {"t": value}, "certificate": ""}))
+)
+def test_any_text_of_a_cursor_is_refused_or_told(text: str) -> None:
+    """Whoever may write to a sink may write its cursor."""
+    with contextlib.suppress(Fail):
+        standing_of(text, "t")
 
 
 @pytest.fixture(scope="module")
