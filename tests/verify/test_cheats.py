@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -288,6 +289,24 @@ def test_what_a_dishonest_issuer_signs(
     bend, level, witness = SIGNED[cheat]
     story(tmp_path, bend=bend)
     caught(tmp_path, capsys, level, **witness)
+
+
+def test_segments_reordered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two segments of one certificate change places, and the head is left or made anew."""
+    for name, rehashed in (("left", False), ("anew", True)):
+        copy = CopyOf("main.t", "lake")
+        world = World(tmp_path / name, [copy])
+        world.base(copy, [{"id": 1}], upto=10)
+        world.certify()
+        before = copy.head
+        for place in (11, 12):
+            world.changes(copy, [Change(place, 0, UPDATE, {"id": 1, "v": str(place)})], upto=place)
+        copy.pending.reverse()
+        for told in copy.pending if rehashed else ():
+            header = canonical({key: one for key, one in told.items() if key != "files"})
+            before = copy.head = hashlib.sha256(before + header).digest()
+        world.certify()
+        caught(world.folder, capsys, "V1", certificate=2)
 
 
 def test_two_errors_that_cancel_in_a_sum(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
