@@ -131,7 +131,8 @@ def _check_sink(found: Examined, reader: Reader, copy: Copy, secret: bytes) -> C
         return _compare(found, reader, place, secret, "V5")
     steps = [*found.runs[copy.name][-1].steps, *(Step(0, segment=segment) for segment in more)]
     run = Run(copy.mode, steps)
-    return _compare(found, reader, _extended(found.folder, run, place), secret, "V5", run)
+    checked = _compare(found, reader, _extended(found.folder, run, place), secret, "V5", run)
+    return replace(checked, detail=f"{checked.detail}, extended by {len(more)} unsigned segments")
 
 
 def _extended(folder: Folder, run: Run, copy: Copy) -> Copy:

@@ -96,7 +96,7 @@ _CLAIMS = {
     "V2": "Replayed, the evidence gives the content that the certificate claims, row for row.",
     "V3": "The source's log, read by this program, tells what the evidence tells, change by change.",
     "V4": "The source, read by this program, has the content that the certificate claims.",
-    "V5": "The copy, read by this program, has the content that the certificate claims.",
+    "V5": "The copy, read by this program, has the content that is certified, or extended as its check says.",
 }
 _LIMITS = (
     "That the evidence tells all that happened at the source is taken for granted; the certificate lists "
