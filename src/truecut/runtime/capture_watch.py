@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 
 PAUSE_MIN_S, PAUSE_MAX_S = 0.2, 30.0
 FULL_PAUSE_S = 2.0
-FENCED, FULL = "TC6003", "TC6005"
+FENCED = "TC6003"
+FULL = "TC6005"
 
 
 class Loop(Protocol):
