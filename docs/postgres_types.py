@@ -107,7 +107,8 @@ ROWS = (
     Row(
         "regclass",
         "regclass",
-        note="the name; so regtype, regproc and their like. Elsewhere it may name nothing",
+        note="the name, as it was when it was told: a copy keeps it when what it names is renamed; so "
+        "regtype, regproc and their like. Elsewhere it may name nothing",
     ),
     Row("oid", "oid"),
     Row("xid", "xid"),

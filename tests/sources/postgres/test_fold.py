@@ -1,12 +1,13 @@
-"""What events leave of a row that moves to another key, and does not tell all of its values again."""
+"""What events leave of a row that moves to another key, and does not tell all of its values again; and events
+that no rows with a key can have."""
 
 from __future__ import annotations
 
 import pytest
 
 from truecut.core.splice import MISSING
-from truecut.model.change import DELETE, INSERT
-from truecut.sources.postgres.fold import Keyed, OfFile, Step
+from truecut.model.change import DELETE, INSERT, UPDATE
+from truecut.sources.postgres.fold import Contradicted, Keyed, OfFile, Step
 
 OLD, OTHER, NEW = ("1",), ("2",), ("3",)
 MOVED = Step(INSERT, 6, 4, None, NEW, 0, absent=(1,))  # its second value is the old row's
@@ -36,3 +37,24 @@ def test_a_row_that_moved_has_the_values_of_the_delete_right_before_it(
         rows.take(step)
     assert rows.rows[NEW] == (0, second)
     assert all(rows.rows[step.before] is None for step in before if step.before is not None)
+
+
+COME, GONE = Step(INSERT, 5, 0, None, OLD, 0), Step(DELETE, 5, 1, OLD, None, -1)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param([COME, COME], id="it came twice"),
+        pytest.param([GONE, GONE], id="it went twice"),
+        pytest.param([GONE, Step(UPDATE, 6, 0, None, OLD, 0)], id="it changed when it was gone"),
+        pytest.param([Step(DELETE, 6, 0, (None,), None, -1)], id="its key is not told"),
+    ],
+)
+def test_a_contradiction_is_none_of_its_rows(steps: list[Step]) -> None:
+    """Whatever is not the story of rows with a key each, is no state of them: it is not folded in silence."""
+    rows = Keyed(1)
+    for step in steps[:-1]:
+        rows.take(step)
+    with pytest.raises(Contradicted):
+        rows.take(steps[-1])

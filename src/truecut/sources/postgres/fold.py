@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from truecut.core import splice
 from truecut.core.splice import ABSENT
-from truecut.model.change import DELETE, UPDATE
+from truecut.model.change import DELETE, INSERT, UPDATE
 
 Key = tuple[str | None, ...]  # the texts of the columns that tell rows apart
 
@@ -24,6 +24,10 @@ class OfFile(NamedTuple):
     """A value of the row that a unit's file has under a key."""
 
     key: Key
+
+
+class Contradicted(Exception):
+    """The events are not of rows that their key tells apart."""
 
 
 Row = int | tuple[object, ...]  # an event's number; or for each column a number, an OfFile, or MISSING
@@ -51,7 +55,9 @@ class Keyed:
     _moved: tuple[int, int, tuple[object, ...] | None] = (0, -1, None)  # what a delete took away
 
     def take(self, step: Step) -> None:
-        """The next event, in the order of commits; its key's unit takes it."""
+        """The next event, in the order of commits; its key's unit takes it. Raises `Contradicted` where no
+        rows with one key each can have it."""
+        self._check(step)
         if step.op == DELETE:
             assert step.before is not None
             self._moved = (step.place, step.seq, self._row(step.before))
@@ -59,6 +65,13 @@ class Keyed:
             return
         assert step.after is not None
         self.rows[step.after] = self._put(step, step.after)
+
+    def _check(self, step: Step) -> None:
+        key = step.before if step.op == DELETE else step.after
+        if key is None or None in key:
+            raise Contradicted("a change does not tell its key")
+        if key in self.rows and (self.rows[key] is None) != (step.op == INSERT):
+            raise Contradicted("a row came twice" if step.op == INSERT else "a row changed that was gone")
 
     def _put(self, step: Step, key: Key) -> Row:
         if not step.absent:

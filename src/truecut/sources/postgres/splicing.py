@@ -25,8 +25,9 @@ from truecut.journal.opening import Where, open_reader
 from truecut.model import change
 from truecut.model.position import Position
 from truecut.model.table import TableName
+from truecut.sources.contract import Stopped
 from truecut.sources.postgres import unit_faults
-from truecut.sources.postgres.fold import Counted, Key, Keyed, Step
+from truecut.sources.postgres.fold import Contradicted, Counted, Key, Keyed, Step
 from truecut.sources.postgres.history import Events, Log, as_text
 from truecut.sources.postgres.relation import Relation
 from truecut.sources.postgres.row_store import RowStore
@@ -194,9 +195,15 @@ class _Folding:
                 self._truncate(keeps[:, which[n]])
             else:
                 absents = tuple(absent[n] or ())
-                self.folded.rows.take(
-                    Step(int(ops[n]), places[n], seqs[n], befores[n], afters[n], numbers[n], absents)
-                )
+                self._fold(Step(int(ops[n]), places[n], seqs[n], befores[n], afters[n], numbers[n], absents))
+
+    def _fold(self, step: Step) -> None:
+        try:
+            self.folded.rows.take(step)
+        except Contradicted as error:
+            self._spliced.edition.make_void(f"its log contradicts its key: {error}")
+            table = self._spliced.table
+            raise Stopped({table: unit_faults.contradicted(table, str(error))}) from None
 
     def _verdicts(self, events: Events) -> tuple[Ints, Flags]:
         """For each event the number of its transaction; for each kind of unit and transaction whether it

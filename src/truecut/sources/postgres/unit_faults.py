@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from truecut.errors import Retry, TruecutError
+from truecut.errors import Fault, Retry, TruecutError
 from truecut.model.table import TableName
 from truecut.sources.postgres.faults import identifier
 
 TABLE_CHANGED = "TC2130"
 WRITERS_FIRST = "TC2151"
+CONTRADICTED = "TC2137"
 
 
 def table_changed(table: TableName) -> TruecutError:
@@ -17,6 +18,16 @@ def table_changed(table: TableName) -> TruecutError:
         f"{table}: its columns have changed while it was being copied",
         fix="None needed: it is read again.",
         retry=Retry.RETRYABLE,
+    )
+
+
+def contradicted(table: TableName, why: str) -> Fault:
+    """Put together it would be other rows than the source's."""
+    return Fault(
+        CONTRADICTED,
+        f"{table}: the source's log contradicts what is its key: {why}",
+        "Look at its replica identity, and those of its partitions; then "
+        f"truecut resume FILE --table {table}",
     )
 
 
