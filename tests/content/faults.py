@@ -14,7 +14,8 @@ import pytest
 
 from truecut.sinks.ducklake import inlining
 from truecut.sinks.ducklake import schema as sink_schema
-from truecut.sources.ducklake import schema, widening
+from truecut.sources.ducklake import schema, widening, window
+from truecut.sources.ducklake.attach import Lake
 from truecut.sources.ducklake.catalog import ColumnVersion
 from truecut.sources.ducklake.window import WindowPlanner
 
@@ -60,6 +61,14 @@ def _inlined_as_it_comes(columns: Iterable[Any]) -> bool:
     return True
 
 
+def _always_damaged(lake: Lake, *_: Any) -> list[range]:
+    """Whatever maintenance has touched is said to be unreadable."""
+    said = f"SELECT changes_made FROM {lake.metadata}.ducklake_snapshot_changes"
+    kinds = " ".join(row[0] for row in lake.connection.execute(said).fetchall() if row[0])
+    words = ("flushed", "merge", "rewrite", "compact")
+    return [range(1 << 62)] if any(word in kinds for word in words) else []
+
+
 FAULTS: dict[str, tuple[str, str, Callable[[pytest.MonkeyPatch], None]]] = {
     "every_widening_follows": (
         "types",
@@ -88,6 +97,11 @@ FAULTS: dict[str, tuple[str, str, Callable[[pytest.MonkeyPatch], None]]] = {
         "columns",
         "was dropped and still has values",
         lambda patch: patch.setattr(sink_schema, "_emptied", _no_clauses),
+    ),
+    "always_damaged": (
+        "upkeep",
+        "held for (TC2011|TC3026)",
+        lambda patch: patch.setattr(window, "unreadable", _always_damaged),
     ),
     "columns_come_with_rows": (
         "columns",

@@ -42,12 +42,14 @@ class Life:
         self.log: list[str] = []
         self.live: set[int] = set()
         self.number = 0
+        self.gathered: list[str] | None = None  # statements of a transaction that is being made
         self.allowed: set[str] = set()  # reasons to hold a copy, by what was done since the last poll
         self.connection = connect()
         self.connection.execute("SET TimeZone = 'UTC'")
         self.keys = self._distinct_keys()
         self.routes = [draw(drawn.values(route, nulls=False)) for _ in range(2)]
         self.name = "t"
+        self.hidden = False  # whether a column hides, or has hidden, by what a file's rows are told apart
         self.stays: set[str] = set()  # reasons that a seed does not remove
         self.void = ""  # what an append table holds up to here counts no more
 
@@ -114,6 +116,32 @@ class Life:
         self.live.difference_update(some)
         return self._run(f"DELETE FROM lake.{self.name} WHERE n IN ({_list(some)})") if some else []
 
+    def clear(self) -> list[str]:
+        """All rows go at once."""
+        self.live.clear()
+        return self._run(self.draw(st.sampled_from(["DELETE FROM", "TRUNCATE"])) + f" lake.{self.name}")
+
+    def upsert(self) -> list[str]:
+        """Rows that are there, perhaps, in one statement with new ones."""
+        some = sorted(self.draw(st.sets(st.sampled_from(range(len(self.keys))), min_size=1, max_size=3)))
+        names = [*self.key, "tenant", "n", *self.columns]
+        sets = ", ".join(f"{name} = s.{name}" for name in ["tenant", *self.columns])
+        self.live.update(some)
+        return self._run(
+            f"MERGE INTO lake.{self.name} AS t USING (VALUES {', '.join(map(self._row, some))}) "
+            f"AS s({', '.join(names)}) ON t.n = s.n WHEN MATCHED THEN UPDATE SET {sets} "
+            f"WHEN NOT MATCHED THEN INSERT ({', '.join(names)}) VALUES ({', '.join(f's.{n}' for n in names)})"
+        )
+
+    def together(self) -> list[str]:
+        """Several statements in one transaction."""
+        steps = [self.insert, self.update, self.move, self.rekey, self.delete, self.clear, self.upsert]
+        self.gathered = []
+        for step in self.draw(st.lists(st.sampled_from(steps), min_size=2, max_size=4)):
+            step()
+        statements, self.gathered = self.gathered, None
+        return self._run("BEGIN", *statements, "COMMIT") if statements else []
+
     # --- columns --------------------------------------------------------------------------------------
 
     def add(self) -> list[str]:
@@ -133,6 +161,28 @@ class Life:
         name = self._column()
         if name and self._alter(f"DROP COLUMN {name}"):
             del self.columns[name]
+        return []
+
+    def forbid_null(self) -> list[str]:
+        """Or allow it again. Rows that have one are refused, or the constraint is."""
+        name = self._column()
+        if name:
+            self._alter(f"ALTER {name} {self.draw(st.sampled_from(['SET', 'SET', 'DROP']))} NOT NULL")
+        return []
+
+    def default(self) -> list[str]:
+        """Another one, for rows to come; one of them takes it."""
+        name, free = self._column(), [n for n in range(len(self.keys)) if n not in self.live]
+        if name is None or self.columns[name].parts or not free:
+            return []
+        if self._alter(f"ALTER {name} SET DEFAULT {self.draw(drawn.values(self.columns[name]))}"):
+            given = {
+                other: self.draw(drawn.values(kind)) for other, kind in self.columns.items() if other != name
+            }
+            names = ", ".join([*self.key, "tenant", "n", *given])
+            row = ", ".join([*self.keys[free[0]], self._tenant(), str(free[0]), *given.values()])
+            self.live.add(free[0])
+            self._run(f"INSERT INTO lake.{self.name} ({names}) VALUES ({row})")
         return []
 
     def drop_and_add(self) -> list[str]:
@@ -272,6 +322,7 @@ class Life:
     def steps(self) -> list[Any]:
         """What is done to the table, the likelier the more often it stands here."""
         rows = [self.insert, self.update, self.move, self.rekey, self.delete]
+        several = [self.insert, self.upsert, self.clear, self.together]
         columns = [self.add, self.drop, self.drop_and_add, self.rename, self.swap, self.inside]
         if self.theme == "types":
             return [*rows, *[self.widen] * 5, self.reroute]
@@ -280,9 +331,18 @@ class Life:
         if self.theme == "routes":
             return [*rows, self.move, self.reroute, *[self.respell] * 3]
         if self.theme == "upkeep":
-            return [*rows, *self.upkeep, self.flush, self.rewrite, self.there_and_back]
-        changes = [*columns, self.widen, self.widen, self.inside, self.reroute, self.respell]
-        return [*rows, *rows, *changes, self.there_and_back, *self.upkeep]
+            return [*rows, *several, *self.upkeep, self.flush, self.rewrite, self.there_and_back]
+        changes = [
+            *columns,
+            self.forbid_null,
+            self.default,
+            self.widen,
+            self.widen,
+            self.inside,
+            self.reroute,
+            self.respell,
+        ]
+        return [*rows, *rows, *several, *changes, self.there_and_back, *self.upkeep]
 
     # --- polls ----------------------------------------------------------------------------------------
 
@@ -414,6 +474,9 @@ class Life:
 
     def _run(self, *statements: str) -> list[str]:
         """A statement that the extension refuses leaves everything as it was."""
+        if self.gathered is not None:
+            self.gathered += statements
+            return list(statements)
         self.log += statements
         try:
             with self._attached(self.source) as connection:
@@ -453,7 +516,8 @@ class Life:
         return done
 
     def _maintain(self, statement: str) -> list[str]:
-        self.allowed.add(DAMAGED)
+        if self.hidden:
+            self.allowed.add(DAMAGED)
         return self._run(statement)
 
     def _wider(self, kind: Kind) -> Kind:
@@ -481,6 +545,7 @@ class Life:
         self.number += 1
         odd = ["filename", "rowid", "snapshot_id"] if self.number == 2 else []
         name = str(self.draw(st.sampled_from([f"c{self.number}", *odd])))
+        self.hidden |= name == "filename"
         if name == "rowid" and self.source.kind == "sqlite":
             self.stays.add(MIXED_UP)
         return name
