@@ -423,6 +423,22 @@ def test_what_doctor_finds_is_mended_by_what_it_prints(target: PostgresAddress) 
     owner(target, "DROP OWNED BY small CASCADE", "DROP ROLE small")
 
 
+def test_a_database_that_counts_bytes_is_refused(target: PostgresAddress) -> None:
+    """SQL_ASCII knows no characters, and cuts in the middle of `varchar(n)`'s: told by `doctor`, refused by a
+    takeover, and nothing is made there. An encoding that the server converts to is none of that."""
+    ((name,),) = read(target, "SELECT current_database()")
+    for encoding, codes in {"SQL_ASCII": ["TC4048"], "LATIN1": []}.items():
+        made = f"{name}_{encoding.lower()}"
+        owner(target, f"CREATE DATABASE {made} ENCODING '{encoding}' TEMPLATE template0")
+        address = PostgresAddress(Secret(target.dsn.reveal().replace(f"dbname={name}", f"dbname={made}")))
+        settings = SinkSettings("acme", "postgres", address, None, "refuse", {"main.t": "mirror"})
+        look = inspection.look_at([settings], pipeline="tenants")["acme"]
+        assert [finding.fault.code for finding in inspection.unfit(settings, look)] == codes
+        receipt = sink(address).recover(epoch=1, token=1)
+        assert ([] if receipt.fault is None else [receipt.fault.code]) == codes
+        assert read(address, "SELECT to_regnamespace('_truecut') IS NULL") == [(bool(codes),)]
+
+
 @pytest.fixture(scope="module")
 def older() -> Iterator[PostgresAddress]:
     """PostgreSQL 16."""

@@ -22,7 +22,16 @@ from truecut.sinks.copies import foreign_table
 from truecut.sinks.postgres.address import postgres_of
 from truecut.sinks.postgres.cursor import SCHEMA, TABLE, read_cursor
 from truecut.sinks.postgres.schema import Place, exists
-from truecut.sinks.postgres.server import Connection, connect, fault_of, identifier, read_only, row, run
+from truecut.sinks.postgres.server import (
+    Connection,
+    connect,
+    fault_of,
+    identifier,
+    not_fit,
+    read_only,
+    row,
+    run,
+)
 
 THREADS = 8
 _SESSION = """
@@ -112,6 +121,9 @@ def _permissions(connection: Connection, sink: SinkSettings, look: SinkLook) -> 
     role = identifier(user)
     if standby:
         yield Finding(sink.name, read_only(f"sink {sink.name}"))
+        return
+    if (fault := not_fit(connection, what=f"sink {sink.name}")) is not None:
+        yield Finding(sink.name, fault)
         return
     if not temporary:
         fix = f"GRANT TEMPORARY ON DATABASE {identifier(database)} TO {role};"

@@ -148,6 +148,21 @@ def fault_of(error: psycopg.Error, address: PostgresAddress, *, what: str) -> Fa
     return Fault("TC4035", f"{what}: its PostgreSQL refused (SQLSTATE {state})", fix, Retry.RETRYABLE)
 
 
+def not_fit(connection: Connection, *, what: str) -> Fault | None:
+    """Why no copy can be exact at this database, whatever its role may do."""
+    version = connection.info.server_version
+    if version < VERSION_MIN:
+        message = f"{what}: its PostgreSQL is version {version // 10_000}; 14 or newer is needed"
+        return Fault("TC4037", message, "Upgrade the server.")
+    if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
+        message = (
+            f"{what}: its database has the encoding SQL_ASCII, and cuts texts by bytes, not by characters"
+        )
+        fix = "CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0; and name that one in the sink's dsn."
+        return Fault("TC4048", message, fix)
+    return None
+
+
 def read_only(what: str) -> Fault:
     """A standby, or a server that somebody closed."""
     fix = "Give the address of the primary, which can be written."

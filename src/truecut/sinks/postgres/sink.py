@@ -26,13 +26,13 @@ from truecut.sinks.postgres.address import PostgresAddress
 from truecut.sinks.postgres.cursor import make_table, take_over
 from truecut.sinks.postgres.pieces import PieceCopier, gather, sweep
 from truecut.sinks.postgres.server import (
-    VERSION_MIN,
     Connection,
     begin,
     commit,
     connect,
     fault_of,
     lost_race,
+    not_fit,
     rollback,
     unreachable,
 )
@@ -58,8 +58,10 @@ class PostgresSink(Sink[Staged]):
 
         def run() -> Receipt:
             with closing(connect(self.address)) as connection:
-                old = self._too_old(connection, epoch)
-                return old or _redo_lost_races(
+                fault = not_fit(connection, what=f"sink {self.name}")
+                if fault is not None:
+                    return Receipt(self.name, epoch, "failed", fault=fault)
+                return _redo_lost_races(
                     connection, lambda: self._take_over(connection, epoch=epoch, token=token)
                 )
 
@@ -132,13 +134,6 @@ class PostgresSink(Sink[Staged]):
         failpoint("after_takeover")
         sweep(connection, self.pipeline, self.name, token=token)
         return Receipt(self.name, epoch, "applied", cursor=cursor)
-
-    def _too_old(self, connection: Connection, epoch: int) -> Receipt | None:
-        version = connection.info.server_version
-        if version >= VERSION_MIN:
-            return None
-        message = f"sink {self.name}: its PostgreSQL is version {version // 10_000}; 14 or newer is needed"
-        return Receipt(self.name, epoch, "failed", fault=Fault("TC4037", message, "Upgrade the server."))
 
     def _fault(self, error: psycopg.Error) -> Fault:
         return fault_of(error, self.address, what=f"sink {self.name}")
