@@ -28,8 +28,11 @@ MADE = (
     "CREATE SCHEMA other",
     "CREATE TYPE mood AS ENUM ('sad', 'glad')",
     "CREATE TYPE pair AS (a int, m mood[])",
+    "CREATE DOMAIN network AS cidr",
+    "CREATE DOMAIN host AS network",
     "CREATE TABLE t (id bigint PRIMARY KEY, n int, note text)",
-    "CREATE TABLE typed (id int PRIMARY KEY, n int, p pair DEFAULT '(1,{sad})', net cidr DEFAULT '::1/128')",
+    "CREATE TABLE typed (id int PRIMARY KEY, n int, p pair DEFAULT '(1,{sad})', net cidr DEFAULT '::1/128',"
+    " host host DEFAULT '10.1.2.3/32')",
     "CREATE TABLE narrow (id int PRIMARY KEY, n int)",
     "CREATE TABLE p (id int PRIMARY KEY, note text) PARTITION BY RANGE (id)",
     "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (100)",
@@ -279,6 +282,10 @@ CASES = {
     ),
     "an attribute added to a composite": Case(LISTED, ("ALTER TYPE pair ADD ATTRIBUTE c int",), "TC2153"),
     "networks made addresses": Case(LISTED, ("ALTER TABLE typed ALTER net TYPE inet",), "TC2153"),
+    "networks behind domains made addresses": Case(
+        LISTED, ("ALTER TABLE typed ALTER host TYPE inet",), "TC2153"
+    ),
+    "networks given another domain": Case(LISTED, ("ALTER TABLE typed ALTER host TYPE network",)),
     "a column whose value of older rows is no longer told": Case(
         LISTED,
         (

@@ -146,9 +146,10 @@ FROM tree t JOIN published p ON p.oid = t.root JOIN pg_class c ON c.oid = t.oid
 """
 
 
-# Labels of enums and attributes of composites, in whatever its columns are made of; and columns of types that
-# the server takes for one another without a rewrite, and writes in other words. A label that is renamed has
-# its row written anew; an attribute that comes has a number that none had.
+# Labels of enums and attributes of composites, in whatever its columns are made of; and columns of types, or
+# of domains over them, that the server takes for one another without a rewrite, and writes in other words (an
+# array of them is rewritten). A label that is renamed has its row written anew; an attribute that comes has a
+# number that none had.
 _SPELLED = """
 WITH RECURSIVE published AS (
   SELECT c.oid FROM pg_publication_tables p JOIN pg_namespace n ON n.nspname = p.schemaname
@@ -167,6 +168,10 @@ UNION
     UNION ALL SELECT a.atttypid FROM pg_attribute a
       WHERE y.typtype = 'c' AND a.attrelid = y.typrelid AND a.attnum > 0 AND NOT a.attisdropped
   ) part(oid) WHERE part.oid >= 16384
+), down(attrelid, attnum, oid) AS (
+  SELECT * FROM columns
+UNION ALL
+  SELECT d.attrelid, d.attnum, y.typbasetype FROM down d JOIN pg_type y ON y.oid = d.oid AND y.typtype = 'd'
 )
 SELECT t.root::int8, 'label ' || e.oid, e.xmin::text FROM types t JOIN pg_enum e ON e.enumtypid = t.oid
 UNION ALL
@@ -175,8 +180,8 @@ SELECT t.root::int8, 'composite ' || y.oid, c.relnatts || ' ' || (
     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
 FROM types t JOIN pg_type y ON y.oid = t.oid AND y.typtype = 'c' JOIN pg_class c ON c.oid = y.typrelid
 UNION ALL
-SELECT attrelid::int8, 'column ' || attnum, atttypid::int8::text FROM columns
-WHERE atttypid = ANY('{cidr,inet,int4,oid,regclass,regcollation,regconfig,regdictionary,regnamespace,
+SELECT attrelid::int8, 'column ' || attnum, oid::int8::text FROM down
+WHERE oid = ANY('{cidr,inet,int4,oid,regclass,regcollation,regconfig,regdictionary,regnamespace,
   regoper,regoperator,regproc,regprocedure,regrole,regtype}'::regtype[])
 """
 
