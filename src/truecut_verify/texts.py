@@ -18,7 +18,6 @@ SESSION = (
     "-c timezone=UTC -c datestyle=ISO,YMD -c extra_float_digits=1 -c intervalstyle=postgres -c lc_monetary=C "
     "-c bytea_output=hex -c client_encoding=UTF8 -c search_path=pg_catalog"
 )
-BOXES = 1020  # oid: an array of them is divided by semicolons
 SINGLE, DOUBLE = (700, 1021), (701, 1022)  # oids: float4 and its array, float8 and its array
 _NAN = bytes.fromhex("7ff8000000000000")
 _MOMENT = re.compile(
@@ -35,17 +34,18 @@ _INTERVALS = {
 _400_YEARS = 146_097  # days
 
 
-def canonical(raw: bytes, form: Form, oid: int) -> bytes:
-    """The bytes of a value that is not NULL. `oid`: of its column's type."""
+def canonical(raw: bytes, form: Form, oid: int, delimiter: str | None) -> bytes:
+    """The bytes of a value that is not NULL. `oid`: of its column's type; `delimiter`: of its arrays, if the
+    server still knows the type."""
     try:
-        return _canonical(raw.decode(), form, oid)
+        return _canonical(raw.decode(), form, oid, delimiter)
     except (ValueError, ArithmeticError, InvalidOperation) as error:
         raise Unencodable("a text of the log that is not of the certificate's form") from error
 
 
-def _canonical(text: str, form: Form, oid: int) -> bytes:
+def _canonical(text: str, form: Form, oid: int, delimiter: str | None) -> bytes:
     if isinstance(form, dict):
-        return _array(text, form["list"], oid) if "list" in form else _interval(text)
+        return _array(text, form["list"], oid, delimiter) if "list" in form else _interval(text)
     name, _, argument = form.partition(":")
     match name:
         case "bool":
@@ -136,11 +136,12 @@ def list_bytes(values: list[bytes | None]) -> bytes:
 # --- arrays ---------------------------------------------------------------------------------------------
 
 
-def _array(text: str, form: Form, oid: int) -> bytes:
+def _array(text: str, form: Form, oid: int, delimiter: str | None) -> bytes:
     """An array's text: `{1,NULL,"a b"}`, perhaps with its bounds before it."""
     if text.startswith("["):
         text = text[text.index("=") + 1 :]
-    delimiter = ";" if oid == BOXES else ","
+    if delimiter is None:
+        raise Unencodable("an array of a type that is gone")
     letters = iter(text)
     if next(letters) != "{":
         raise ValueError
@@ -155,7 +156,7 @@ def _elements(letters: Iterator[str], form: Form, oid: int, delimiter: str) -> b
     def end_word() -> None:
         if begun:
             is_null = word == "NULL" and not quoted
-            found.append(None if is_null else _canonical(word, form, oid))
+            found.append(None if is_null else _canonical(word, form, oid, delimiter))
 
     for letter in letters:
         if letter == "{":

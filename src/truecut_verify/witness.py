@@ -37,6 +37,7 @@ _PEEK = """
 SELECT data FROM pg_logical_slot_peek_binary_changes(%s, NULL, NULL, 'proto_version', '1',
   'publication_names', %s)
 """
+_DELIMITERS = "SELECT oid::int8, typdelim::text FROM pg_type"
 _IDENTITY = "SELECT system_identifier || '/' || current_database() || '/' FROM pg_control_system()"
 
 
@@ -78,9 +79,12 @@ def check_log(
         with _connected(log.dsn) as connection:
             _require_same_source(connection, found)
             kept = _kept(connection, log.slot)
+            delimiters = dict(connection.execute(_DELIMITERS).fetchall())
             for name, copy in found.chain.current.items():
                 try:
-                    following.append(_follow(found, copy, secret, kept, (before or {}).get(name)))
+                    start = _start(found, copy, secret, kept, (before or {}).get(name))
+                    run = found.runs[copy.name][-1]
+                    following.append(_Following(found, run, copy, secret, start, delimiters))
                 except Finding as finding:
                     checks.append(_of(copy, finding))
             if following:
@@ -157,7 +161,7 @@ def _place(position: str) -> int:
 # --- a copy -------------------------------------------------------------------------------------------------
 
 
-def _follow(found: Examined, copy: Copy, secret: bytes, kept: Kept, before: Compared | None) -> _Following:
+def _start(found: Examined, copy: Copy, secret: bytes, kept: Kept, before: Compared | None) -> str:
     """From where on its evidence and the log are compared; Unknown where a part of the log is gone."""
     assert found.chain is not None
     certificate = found.chain.certificates[-1]
@@ -185,7 +189,7 @@ def _follow(found: Examined, copy: Copy, secret: bytes, kept: Kept, before: Comp
         )
     if kept.ends <= _place(copy.at):
         raise Unknown("the server's log ends before what is certified: it was put back to an earlier state")
-    return _Following(found, run, copy, secret, start)
+    return start
 
 
 def _base(run: Run) -> str:
@@ -206,6 +210,7 @@ class _Following:
     copy: Copy
     secret: bytes
     start: str
+    delimiters: Mapping[int, str]  # by the oids of types: what divides their arrays
     compared: int = 0
     finding: Finding | None = None
     _pending: list[_Told] = field(default_factory=list)
@@ -291,7 +296,7 @@ class _Following:
             while last < len(pairs) and pairs[last][0] is claim:
                 last += 1
             group = pairs[first:last]
-            rows = [told.raws(claim, event) for _, event, told in group]
+            rows = [told.raws(claim, event, self.delimiters) for _, event, told in group]
             columns: dict[str, Raw] = {name: [row[name] for row in rows] for name, _, _ in claim.columns}
             digests = list(digests_of(self.secret, _table(claim), columns))
             for (_, event, told), (key, total, _) in zip(group, digests, strict=True):
@@ -336,7 +341,7 @@ class _Told:
             return []
         return [number for name, number, _ in claim.columns if name in self.untold]
 
-    def raws(self, claim: Copy, event: Event) -> dict[str, bytes | None]:
+    def raws(self, claim: Copy, event: Event, delimiters: Mapping[int, str]) -> dict[str, bytes | None]:
         """The canonical bytes of its row's columns. A place tells nothing of seq: that is the evidence's."""
         names = {name for name, _, _ in claim.columns if name not in _BESIDE}
         if names != {name for name, _ in self.relation.columns}:
@@ -348,8 +353,10 @@ class _Told:
         try:
             for name, _, form in claim.columns:
                 if name in oids:
-                    value = self.values.get(name)
-                    found[name] = canonical(value, form, oids[name]) if isinstance(value, bytes) else None
+                    value, oid = self.values.get(name), oids[name]
+                    found[name] = None
+                    if isinstance(value, bytes):
+                        found[name] = canonical(value, form, oid, delimiters.get(oid))
         except Unencodable as error:
             raise Unknown(f"a value of the log that cannot be compared: {error}") from error
         if claim.mode == "append":

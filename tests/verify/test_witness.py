@@ -64,6 +64,30 @@ def test_an_honest_life_passes(world: Witnessed) -> None:
         assert all("0 changes" not in one.detail for one in found.values())
 
 
+def test_arrays_are_divided_as_their_types_say(tmp_path: Path, postgres: PostgresServer) -> None:
+    """Boxes and a type of somebody's own, also behind domains: the log says what the evidence says."""
+    dsn = postgres.create_database(f"witness_{next(_numbers)}")
+    with psycopg.connect(dsn, autocommit=True) as owner:
+        owner.execute(
+            "CREATE TYPE own;"
+            "CREATE FUNCTION own_in(cstring) RETURNS own LANGUAGE internal IMMUTABLE STRICT AS 'textin';"
+            "CREATE FUNCTION own_out(own) RETURNS cstring LANGUAGE internal IMMUTABLE STRICT AS 'textout';"
+            "CREATE TYPE own (INPUT = own_in, OUTPUT = own_out, LIKE = text, DELIMITER = '|');"
+            "CREATE DOMAIN whole AS own; CREATE DOMAIN boxes AS box[];"
+            "CREATE TABLE a (id int PRIMARY KEY, v own[], w whole[], b box[], c boxes, n int[])"
+        )
+    world = Witnessed(tmp_path, dsn, ("a",))
+    try:
+        world.begin()
+        boxes = "'{(1,1),(0,0);(2,2),(0,0)}'"
+        do(world, f"INSERT INTO a VALUES (1, '{{a,b|NULL|c}}', '{{a,b|c}}', {boxes}, {boxes}, '{{1,2}}')")
+        world.deliver()
+        found = world.verified()
+    finally:
+        world.shop.close()
+    assert {one.verdict for one in found.values()} == {"pass"}, found
+
+
 def of_row(message: bytes, mark: bytes) -> bool:
     return message[:1] in (b"I", b"U", b"D") and mark in message
 

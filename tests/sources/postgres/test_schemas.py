@@ -59,7 +59,7 @@ def test_schemas_are_of_their_place_in_the_log(server: PostgresServer, tmp_path:
     shop = Shop(server, "schemas")
     capture(shop, tmp_path)
     with shop.connect() as connection:
-        connection.execute("CREATE TABLE s (id int PRIMARY KEY, a numeric(5,2)[], b mood, c text)")
+        connection.execute("CREATE TABLE s (id int PRIMARY KEY, a numeric(5,2)[], b mood, c text, e box[])")
         connection.execute("INSERT INTO s VALUES (1, '{1.5}', 'sad', 'x')")
         connection.execute("ALTER TABLE s RENAME c TO d")
         connection.execute("INSERT INTO s VALUES (2, '{1.5}', 'sad', 'x')")
@@ -70,13 +70,15 @@ def test_schemas_are_of_their_place_in_the_log(server: PostgresServer, tmp_path:
     capture(shop, tmp_path)
     ((record, found),) = schemas_of_changes(tmp_path)
     columns = [[(c["name"], c["type_name"], c["dims"]) for c in one["columns"]] for one in found]
+    boxes = ("e", "box[]", 1)
     assert columns == [
-        [("id", "integer", 0), ("a", "numeric(5,2)[]", 1), ("b", "public.mood", 0), ("c", "text", 0)],
-        [("id", "integer", 0), ("a", "numeric(5,2)[]", 1), ("b", "public.mood", 0), ("d", "text", 0)],
-        [("id", "bigint", 0), ("b", "public.mood", 0), ("d", "text", 0)],
+        [("id", "integer", 0), ("a", "numeric(5,2)[]", 1), ("b", "public.mood", 0), ("c", "text", 0), boxes],
+        [("id", "integer", 0), ("a", "numeric(5,2)[]", 1), ("b", "public.mood", 0), ("d", "text", 0), boxes],
+        [("id", "bigint", 0), ("b", "public.mood", 0), ("d", "text", 0), boxes],
     ]
     assert [one["key"] for one in found] == [["id"]] * 3
-    assert [c["base_kind"] for c in found[0]["columns"]] == ["b", "b", "e", "b"]
+    assert [c["base_kind"] for c in found[0]["columns"]] == ["b", "b", "e", "b", "b"]
+    assert [c["delimiter"] for c in found[0]["columns"]] == [",", ",", ",", ",", ";"]
     assert len([one for one in pgoutput.split(record.payload) if one[:1] == b"R"]) == 3
 
 

@@ -209,6 +209,32 @@ def test_boxes_have_a_delimiter_of_their_own(database: Live) -> None:
     assert lists == [["(1,1),(0,0)", "(2,2),(0,0)"], [None]]
 
 
+@pytest.mark.parametrize("delimiter", ["|", "^"])
+def test_a_type_of_somebodys_own_may_have_one_too(database: Live, delimiter: str) -> None:
+    """Whatever separates its arrays, also behind domains and in arrays of arrays: the server's elements."""
+    database.do(
+        "CREATE TYPE own;"
+        "CREATE FUNCTION own_in(cstring) RETURNS own LANGUAGE internal IMMUTABLE STRICT AS 'textin';"
+        "CREATE FUNCTION own_out(own) RETURNS cstring LANGUAGE internal IMMUTABLE STRICT AS 'textout';"
+        f"CREATE TYPE own (INPUT = own_in, OUTPUT = own_out, LIKE = text, DELIMITER = '{delimiter}');"
+        "CREATE DOMAIN whole AS own; CREATE DOMAIN many AS own[]"
+    )
+    flat = '{a,b|NULL|\'c\'|"NULL"|"x|y"}'.replace("|", delimiter)
+    plain, nested = "{a,b|c}".replace("|", delimiter), "{{a,b|c}|{d|e}}".replace("|", delimiter)
+    for name, kind in {"of it": "own[]", "of a domain": "whole[]", "domain": "many"}.items():
+        fill(database, kind, name, [plain])
+        fill(database, kind, f"{name}, quoted", [flat, "{}"])
+    fill(database, "own[][]", "nested", [nested])
+    found = {}
+    for table in database.decoded().tables:
+        assert table.stop is None
+        found[table.relation.name.table] = pc.struct_field(table.rows.column(AFTER), "v").to_pylist()
+    quoted = [["a,b", None, "'c'", "NULL", f"x{delimiter}y"], []]
+    assert found.pop("nested") == [[["a,b", "c"], ["d", "e"]]]
+    names = ("of it", "of a domain", "domain")
+    assert found == {one: [["a,b", "c"]] for one in names} | {f"{one}, quoted": quoted for one in names}
+
+
 _WRONG = [
     (values_read.boolean, [b"x", b""]),
     (values_read.uuid, [b"x"]),

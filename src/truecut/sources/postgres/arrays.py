@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -121,7 +122,7 @@ class _Parser:
 def _tokens(index: int, value: bytes, delimiter: str) -> list[tuple[bytes, bool]]:
     """Elements and punctuation (True). A quoted element begins with a zero byte, which no text has, so that
     "NULL" is not NULL."""
-    pattern = _patterns[delimiter]
+    pattern = _pattern(delimiter)
     found = []
     at = 0
     while at < len(value):
@@ -137,9 +138,7 @@ def _tokens(index: int, value: bytes, delimiter: str) -> list[tuple[bytes, bool]
     return found
 
 
+@cache
 def _pattern(delimiter: str) -> re.Pattern[bytes]:
     mark = re.escape(delimiter.encode())
     return re.compile(_TOKEN % (mark, mark), re.DOTALL)
-
-
-_patterns = {delimiter: _pattern(delimiter) for delimiter in ",;"}

@@ -42,6 +42,9 @@ class RelationColumn:
     nullable: bool
     initial: str | None = None  # what rows older than the column hold in it, as text; None: NULL
     filled: bool = False  # rows older than the column hold something else than that, which nobody can tell
+    delimiter: str = (
+        ""  # pg_type.typdelim of the base, between the elements of arrays; "" where it was not asked
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,7 @@ UNION ALL
   LEFT JOIN pg_type e ON e.typarray = t.oid
   WHERE t.typtype = 'd' OR (e.oid IS NOT NULL AND NOT d.in_array)
 ), bases AS (
-  SELECT DISTINCT ON (d.relation, d.number) d.*, t.typtype, t.typname
+  SELECT DISTINCT ON (d.relation, d.number) d.*, t.typtype, t.typname, t.typdelim
   FROM down d JOIN pg_type t ON t.oid = d.oid ORDER BY d.relation, d.number, d.depth DESC
 )
 SELECT p.oid::int8 AS oid, p.nspname AS schema, p.relname AS table, p.relreplident::text AS replica_identity,
@@ -134,6 +137,7 @@ SELECT p.oid::int8 AS oid, p.nspname AS schema, p.relname AS table, p.relreplide
       'number', a.attnum, 'name', a.attname, 'type_oid', a.atttypid::int8, 'typmod', a.atttypmod,
       'dims', b.dims, 'type_name', format_type(a.atttypid, a.atttypmod),
       'base_oid', b.oid::int8, 'base_typmod', b.typmod, 'base_kind', b.typtype, 'base_name', b.typname,
+      'delimiter', b.typdelim,
       'identity', p.relreplident = 'f' OR EXISTS (
          SELECT FROM indexes i WHERE i.indrelid = p.oid AND i.identity AND a.attnum = ANY (i.numbers)),
       'generated', a.attgenerated <> '', 'nullable', NOT a.attnotnull,

@@ -44,7 +44,8 @@ UNION ALL
 )
 SELECT DISTINCT ON (d.type_oid, d.asked_typmod) d.type_oid::int8 AS type_oid, d.asked_typmod AS typmod,
   d.dims, format_type(d.type_oid, d.asked_typmod) AS type_name, d.oid::int8 AS base_oid,
-  d.typmod AS base_typmod,  t.typtype::text AS base_kind, t.typname AS base_name
+  d.typmod AS base_typmod,  t.typtype::text AS base_kind, t.typname AS base_name,
+  t.typdelim::text AS delimiter
 FROM down d JOIN pg_type t ON t.oid = d.oid ORDER BY d.type_oid, d.asked_typmod, d.depth DESC
 """
 

@@ -73,7 +73,7 @@ def value_type(column: RelationColumn) -> ValueType:
     base = _base_type(column)
     if not column.dims:
         return base
-    delimiter = ";" if column.base_name == "box" else ","
+    delimiter = column.delimiter or (";" if column.base_name == "box" else ",")
     arrow = base.arrow
     for _ in range(column.dims):
         arrow = pa.list_(arrow)
