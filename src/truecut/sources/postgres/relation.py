@@ -42,9 +42,7 @@ class RelationColumn:
     nullable: bool
     initial: str | None = None  # what rows older than the column hold in it, as text; None: NULL
     filled: bool = False  # rows older than the column hold something else than that, which nobody can tell
-    delimiter: str = (
-        ""  # pg_type.typdelim of the base, between the elements of arrays; "" where it was not asked
-    )
+    delimiter: str = ""  # pg_type.typdelim of the base, which divides its arrays; "" where it was not asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +54,7 @@ class Relation:
     replica_identity: str
     key: tuple[str, ...]  # that of the index that is the replica identity, else the primary key, or nothing
     columns: tuple[RelationColumn, ...]
+    late: tuple[tuple[str, ...], ...] = ()  # columns that are unique when it is checked, not at each row
 
     def document(self) -> dict[str, Any]:
         """As JSON documents hold it."""
@@ -66,6 +65,7 @@ class Relation:
             "replica_identity": self.replica_identity,
             "key": list(self.key),
             "columns": [asdict(column) for column in self.columns],
+            "late": [list(names) for names in self.late],
         }
 
     @classmethod
@@ -77,6 +77,7 @@ class Relation:
             document["replica_identity"],
             tuple(document["key"]),
             tuple(RelationColumn(**column) for column in document["columns"]),
+            tuple(map(tuple, document.get("late", ()))),
         )
 
 
@@ -110,6 +111,10 @@ _DESCRIBED = """, indexes AS (
     p.relreplident <> 'n' AS identity
   FROM pg_index i JOIN published p ON p.oid = i.indrelid
   WHERE i.indimmediate AND CASE p.relreplident WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END
+), uniques AS (
+  SELECT i.indrelid, (i.indkey::int2[])[0:i.indnkeyatts - 1] AS numbers, i.indimmediate
+  FROM pg_index i JOIN published p ON p.oid = i.indrelid
+  WHERE i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
 ), down(relation, number, depth, oid, typmod, dims, in_array) AS (
   SELECT a.attrelid, a.attnum, 0, a.atttypid, a.atttypmod, a.attndims::int, false
   FROM pg_attribute a JOIN published p ON p.oid = a.attrelid
@@ -144,7 +149,13 @@ SELECT p.oid::int8 AS oid, p.nspname AS schema, p.relname AS table, p.relreplide
       'initial', CASE WHEN a.atthasmissing THEN array_to_string(a.attmissingval, '') END,
       'filled', NOT a.atthasmissing AND (a.atthasdef OR a.attidentity <> '')) ORDER BY a.attnum)
     FROM pg_attribute a JOIN bases b ON b.relation = a.attrelid AND b.number = a.attnum
-    WHERE a.attrelid = p.oid), '[]') AS columns
+    WHERE a.attrelid = p.oid), '[]') AS columns,
+  coalesce((SELECT json_agg((
+      SELECT json_agg(a.attname ORDER BY a.attnum) FROM pg_attribute a
+      WHERE a.attrelid = p.oid AND a.attnum = ANY (l.numbers)))
+    FROM uniques l WHERE l.indrelid = p.oid AND NOT l.indimmediate AND NOT EXISTS (
+      SELECT FROM uniques u WHERE u.indrelid = p.oid AND u.indimmediate AND u.numbers <@ l.numbers)
+    ), '[]') AS late
 FROM published p
 """
 CATALOG_QUERY = _PUBLISHED + _DESCRIBED

@@ -110,6 +110,7 @@ class Catalog:
             one.replica_identity,
             _key(one, found),
             self._completed(one, columns),
+            found.late if found else (),
         )
 
     def _ask(self) -> Mapping[int, Relation]:

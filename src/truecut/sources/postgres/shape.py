@@ -24,6 +24,7 @@ COLUMN_MISSING = "TC2121"
 COLUMN_RESERVED = "TC2122"
 KEY_UNTOLD = "TC2123"
 ROUTE_UNTOLD = "TC2124"
+KEY_LATE = "TC2127"
 SHAPE_UNKNOWN = "TC3054"
 WITHIN_TRANSACTION = "TC3052"
 REPLACED = "TC3071"
@@ -84,8 +85,18 @@ def _faults(table: TableRead, relation: Relation, modes: frozenset[Mode]) -> Ite
             yield _reserved(table.name, name)
     if "mirror" in modes and not (table.key and all(columns[name].identity for name in table.key)):
         yield _key_untold(table)
+    if "mirror" in modes and (late := _late(table, relation)):
+        yield _key_late(table, late)
     if table.route_by is not None and not columns[table.route_by].identity:
         yield _route_untold(table.name, table.route_by)
+
+
+def _late(table: TableRead, relation: Relation) -> tuple[str, ...]:
+    """What of its key is unique only when that is checked, unless something else tells its rows apart."""
+    key = set(table.key)
+    if relation.key and set(relation.key) <= key:
+        return ()
+    return next((names for names in relation.late if set(names) <= key), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +198,16 @@ def _key_untold(table: TableRead) -> Fault:
         f"a primary key mends it, or ALTER TABLE {sql_name(table.name)} REPLICA IDENTITY FULL",
         f"Give it a primary key, or: ALTER TABLE {sql_name(table.name)} REPLICA IDENTITY FULL; and name "
         "`key` in the file; or make it an append table.",
+    )
+
+
+def _key_late(table: TableRead, late: tuple[str, ...]) -> Fault:
+    mend = f"CREATE UNIQUE INDEX ON {sql_name(table.name)} ({', '.join(map(identifier, late))})"
+    return Fault(
+        KEY_LATE,
+        f"{table.name}: its key ({', '.join(late)}) is DEFERRABLE: rows share it until it is checked, and a "
+        f"mirror would lose one; {mend} mends it",
+        f"{mend}; then truecut resume FILE --table {table.name}",
     )
 
 
