@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -87,3 +88,13 @@ def test_a_lake_may_stand_beside_others_in_a_servers_database(
     assert look_at_sinks([sink], pipeline="p")["lake"].fault is None
     assert open_sink(sink, pipeline="p").recover(epoch=1, token=1).fault is None
     assert postgres.psql("SELECT i FROM own", database="beside") == "7"
+
+
+def test_no_other_lake_is_asked(tmp_path: Path) -> None:
+    """A lake that is kept attached, and whose file is gone since, keeps no other one from being taken over."""
+    (tmp_path / "gone").mkdir()
+    gone, kept = _sink("sqlite:gone.db", tmp_path / "gone"), _sink("kept.db", tmp_path)
+    assert open_sink(gone, pipeline="p").recover(epoch=1, token=1).fault is None
+    assert open_sink(kept, pipeline="p").recover(epoch=1, token=1).fault is None
+    shutil.rmtree(tmp_path / "gone")
+    assert open_sink(kept, pipeline="p").recover(epoch=2, token=2).fault is None

@@ -89,7 +89,7 @@ def _once(root: duckdb.DuckDBPyConnection, pipeline: str, sink: SinkSettings) ->
             attach(connection, lake_of(sink.address), alias, read_only=True)
         except (duckdb.Error, OSError) as error:
             if "explicitly disabled" in str(error):  # a database without a lake in it
-                return _to_be_made(connection, sink)
+                return _to_be_made(sink)
             raise _classified(error, sink) from None
         try:
             return _contents(connection, identifier(alias), pipeline, sink)
@@ -122,10 +122,10 @@ def _nothing(sink: SinkSettings) -> SinkLook:
     return SinkLook(missing=(("catalog", str(sink.address)), _CURSOR_TABLE))
 
 
-def _to_be_made(connection: duckdb.DuckDBPyConnection, sink: SinkSettings) -> SinkLook:
+def _to_be_made(sink: SinkSettings) -> SinkLook:
     """In the database that is there, if nobody else uses it."""
     try:
-        refuse_plain_database(connection, lake_of(sink.address))
+        refuse_plain_database(lake_of(sink.address))
     except (duckdb.Error, OSError) as error:
         raise _classified(error, sink) from None
     return _nothing(sink)

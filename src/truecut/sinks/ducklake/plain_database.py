@@ -5,25 +5,23 @@ A server's database is another matter: lakes are often kept beside tables of oth
 
 from __future__ import annotations
 
-import itertools
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
 import duckdb
 
-from truecut.lake import LakeAddress, identifier, literal
+from truecut.lake import LakeAddress, literal
 
 _MARK = "ducklake_metadata"  # the table that every lake's catalog has
-_aliases = itertools.count(1)
 
 
-def refuse_plain_database(connection: duckdb.DuckDBPyConnection, address: LakeAddress) -> None:
+def refuse_plain_database(address: LakeAddress) -> None:
     """Raises as DuckLake does where it may not make a lake. Nothing is written, whatever is there."""
     if not address.is_file or address.is_missing:
         return
     path = address.target.reveal()
-    names = _in_sqlite(path) if address.kind == "sqlite" else _in_duckdb(connection, path)
+    names = _in_sqlite(path) if address.kind == "sqlite" else _in_duckdb(path)
     if names and _MARK not in names:
         raise duckdb.InvalidInputException(
             "a lake in a database that has other tables is explicitly disabled"
@@ -39,14 +37,12 @@ def _in_sqlite(path: str) -> set[str]:
     return set()
 
 
-def _in_duckdb(connection: duckdb.DuckDBPyConnection, path: str) -> set[str]:
-    alias = f"plain_{next(_aliases)}"
-    connection.execute(f"ATTACH {literal(path)} AS {identifier(alias)} (READ_ONLY, TYPE duckdb)")
-    try:
-        found = connection.execute(
-            f"SELECT table_name FROM duckdb_tables() WHERE database_name = {literal(alias)} UNION ALL "
-            f"SELECT view_name FROM duckdb_views() WHERE database_name = {literal(alias)} AND NOT internal"
+def _in_duckdb(path: str) -> set[str]:
+    """By a DuckDB of its own: one that has other lakes attached asks each of them for its tables."""
+    with duckdb.connect(config={"threads": 1}) as reader:
+        reader.execute(f"ATTACH {literal(path)} AS plain (READ_ONLY, TYPE duckdb)")
+        found = reader.execute(
+            "SELECT table_name FROM duckdb_tables() WHERE database_name = 'plain' UNION ALL "
+            "SELECT view_name FROM duckdb_views() WHERE database_name = 'plain' AND NOT internal"
         ).fetchall()
-    finally:
-        connection.execute(f"DETACH {identifier(alias)}")
     return {str(name) for (name,) in found}

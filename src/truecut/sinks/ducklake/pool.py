@@ -238,7 +238,7 @@ def _forget(connection: duckdb.DuckDBPyConnection) -> int:
 def _attach(connection: duckdb.DuckDBPyConnection, address: LakeAddress, *, create: bool) -> Attachment:
     attachment = Attachment(f"sink_{next(_aliases)}", address)
     if create:
-        refuse_plain_database(connection, address)
+        refuse_plain_database(address)
         _make_folders(address)
     new_file = create and _is_new_file(address)
     try:
