@@ -133,7 +133,7 @@ def test_frontiers_among_changes_of_columns(
             trade.change(
                 f"ALTER TABLE orders ADD COLUMN e{number} int DEFAULT {number}",
                 f"UPDATE orders SET e{number} = id WHERE id % 3 = 0",
-                f"ALTER TABLE lines ADD COLUMN e{number} text",
+                f"ALTER TABLE lines ADD COLUMN e{number} text DEFAULT 'none'",
                 *([f"ALTER TABLE lines DROP COLUMN e{number - 1}"] if number else []),
                 f"UPDATE lines SET e{number} = note WHERE n = 2",
             )
