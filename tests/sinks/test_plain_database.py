@@ -91,7 +91,7 @@ def test_a_lake_may_stand_beside_others_in_a_servers_database(
 
 
 def test_no_other_lake_is_asked(tmp_path: Path) -> None:
-    """A lake that is kept attached, and whose file is gone since, keeps no other one from being taken over."""
+    """One that is kept attached, and whose file is gone since, keeps no other from being taken over."""
     (tmp_path / "gone").mkdir()
     gone, kept = _sink("sqlite:gone.db", tmp_path / "gone"), _sink("kept.db", tmp_path)
     assert open_sink(gone, pipeline="p").recover(epoch=1, token=1).fault is None
