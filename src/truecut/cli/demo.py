@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     show_default=True,
     help="Where the demo is made; one that is already there is replaced.",
 )
-@click.option("--rows", type=click.IntRange(1_000, 50_000_000), default=80_000, show_default=True)
+@click.option("--rows", type=click.IntRange(1_000, 50_000_000), default=60_000, show_default=True)
 @click.option(
-    "--seconds", type=click.IntRange(2, 3600), default=4, show_default=True, help="Of live changes."
+    "--seconds", type=click.IntRange(2, 3600), default=3, show_default=True, help="Of live changes."
 )
 @click.option("--lakes", is_flag=True, help="One DuckLake routed into five tenants' lakes instead.")
 def command(folder: Path, rows: int, seconds: int, lakes: bool) -> None:
