@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,8 +114,11 @@ class Shop:
         postmaster = psutil.Process(
             int((self.server.folder / "data" / "postmaster.pid").read_text().split()[0])
         )
+        living = []
+        for child in postmaster.children(recursive=True):
+            with suppress(psutil.NoSuchProcess):  # ended meanwhile: then the postmaster has its times
+                living.append(child.cpu_times())
         own = postmaster.cpu_times()
-        living = [child.cpu_times() for child in postmaster.children(recursive=True)]
         return float(
             own.user
             + own.system
