@@ -22,7 +22,7 @@ from truecut.sources.postgres.server import Address, Identity, answering, connec
 GULP_S = 0.02  # a walsender's messages are cheaper by the dozen
 STATUS_S = 5.0
 SILENCE_S = 120.0  # of a server that is asked to answer as often as that
-MESSAGES_MAX = 50_000  # taken at once
+BYTES_MAX = 1 << 20  # taken at once, about
 
 _DATA = struct.Struct(">cQQq")
 _KEEPALIVE = struct.Struct(">cQqB")
@@ -103,7 +103,7 @@ class Tail:
             select.select([self._pg.socket], [], [], timeout_s)
             time.sleep(GULP_S)
             self._pg.consume_input()
-            idle_at = self._drain(messages)
+            idle_at = self._drain(messages, to_the_end=True)
         if messages or idle_at is not None:
             self._heard_s = time.monotonic()
         elif time.monotonic() - self._heard_s > SILENCE_S:
@@ -125,15 +125,21 @@ class Tail:
         """The slot is free when the server has noticed."""
         self._pg.finish()
 
-    def _drain(self, messages: list[bytes]) -> int | None:
-        """Whatever is at hand. Returns the place of a keepalive that nothing has followed."""
+    def _drain(self, messages: list[bytes], *, to_the_end: bool = False) -> int | None:
+        """Whatever is at hand; `to_the_end`: also what libpq, which takes 16 KiB, has not taken in yet.
+        Returns the place of a keepalive that nothing has followed."""
         idle_at: int | None = None
-        while len(messages) < MESSAGES_MAX:
+        taken = 0
+        while taken < BYTES_MAX:
             size, data = self._pg.get_copy_data(1)
             if size == 0:
-                break
+                if not to_the_end or not select.select([self._pg.socket], [], [], 0)[0]:
+                    break
+                self._pg.consume_input()
+                continue
             if size < 0:
                 raise self._fault("go on streaming", self._pg.get_result())
+            taken += size
             kind = data[0:1].tobytes()
             if kind == b"w":
                 self._server = max(self._server, _DATA.unpack_from(data)[2])
